@@ -178,10 +178,18 @@ impl<'a> InOrderSync<'a> {
         }
         let (mut store, mut earlier) = (None, Record::read(request.env.workdir)?);
         let mut is_taken_up = false;
-        if let (Some(place), None, None) = (&options.beyond, &earlier, &base) {
-            let (opened, record) = take_up(request, options, place, &*dir)?;
-            is_taken_up = record.is_some();
-            (store, earlier) = (Some(opened), record);
+        if let (Some(place), None) = (&options.beyond, &base) {
+            let opened = (options.store)()?;
+            match (opened.tip()?, &earlier) {
+                // The coins of an earlier start are gone, so this one connects all blocks itself.
+                (None, _) => earlier = None,
+                (Some(tip), None) => {
+                    earlier = Some(take_up(request, options, place, (&*opened, tip), &*dir)?);
+                    is_taken_up = true;
+                }
+                (Some(_), Some(_)) => {}
+            }
+            store = Some(opened);
         }
         let from = match (&base, &earlier, &options.beyond) {
             (Some(base), _, _) => base.at.height + 1,

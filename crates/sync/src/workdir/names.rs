@@ -272,9 +272,19 @@ pub(crate) fn flag(reader: &mut Reader<'_>) -> Option<bool> {
 
 /// Returns the content of a file; `None` if the file is damaged, or of another kind or version.
 pub(crate) fn open<'a>(bytes: &'a [u8], magic: &[u8; 8], version: u32) -> Option<Reader<'a>> {
+    open_any(bytes, magic).and_then(|(found, reader)| (found == version).then_some(reader))
+}
+
+/// Returns the version of a file; `None` if the file is damaged, or of another kind.
+pub(super) fn version(bytes: &[u8], magic: &[u8; 8]) -> Option<u32> {
+    open_any(bytes, magic).map(|(version, _)| version)
+}
+
+/// Returns the version of a file, and its content.
+fn open_any<'a>(bytes: &'a [u8], magic: &[u8; 8]) -> Option<(u32, Reader<'a>)> {
     let (body, checksum) = bytes.split_last_chunk::<32>()?;
     let mut reader = Reader::new(body);
-    let intact =
-        sha256(body) == *checksum && reader.array().ok()? == magic && reader.u32().ok()? == version;
-    intact.then_some(reader)
+    let intact = sha256(body) == *checksum && reader.array().ok()? == magic;
+    let version = reader.u32().ok().filter(|_| intact)?;
+    Some((version, reader))
 }

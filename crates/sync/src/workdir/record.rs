@@ -145,6 +145,11 @@ impl Record {
         names::seal(out)
     }
 
+    /// Whether the bytes are an intact record that another version of this program wrote.
+    pub fn is_of_other_version(bytes: &[u8]) -> bool {
+        names::version(bytes, MAGIC).is_some_and(|version| version != VERSION)
+    }
+
     /// Decodes a record; `None` if it is not intact.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let mut reader = names::open(bytes, MAGIC, VERSION)?;
@@ -228,6 +233,18 @@ mod tests {
             assert_eq!(Record::from_bytes(&copy), None, "{place}");
         }
         assert_eq!(Record::from_bytes(&[&bytes[..], &[0]].concat()), None);
+    }
+
+    #[test]
+    fn an_intact_record_of_another_version_is_recognized() {
+        let bytes = record([3; 7], 2, None).to_bytes();
+        let mut body = bytes[..bytes.len() - 32].to_vec();
+        body[8] += 1;
+        let other = names::seal(body.clone());
+        assert!(Record::is_of_other_version(&other) && Record::from_bytes(&other).is_none());
+        body[0] ^= 1;
+        let kinds = [&bytes, &other[1..].to_vec(), &names::seal(body), &Vec::new()];
+        assert!(!kinds.iter().any(|bytes| Record::is_of_other_version(bytes)));
     }
 
     #[test]

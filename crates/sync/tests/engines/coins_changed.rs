@@ -123,7 +123,7 @@ fn jobs(world: &World) -> [Job; 2] {
     [job.clone(), Job { hints: Some(world.hints(108)), ..job }]
 }
 
-fn expect_refused(job: &Job, place: &Place) {
+pub(crate) fn expect_refused(job: &Job, place: &Place) {
     let error = job.run(place).unwrap_err();
     assert!(!place.output_files().contains_key(SET), "output in spite of: {error}");
     assert!(matches!(error, SyncError::Io(IoError::CoinsChanged { .. })), "{error}");
@@ -155,7 +155,7 @@ fn a_store_with_other_coins_gives_no_output() {
 }
 
 /// Changes to a store from outside a sync.
-struct Harm(Vec<(OutPoint, Option<CoinBytes>)>);
+pub(crate) struct Harm(pub(crate) Vec<(OutPoint, Option<CoinBytes>)>);
 
 impl Changes for Harm {
     fn for_each(&self, each: &mut EachChange<'_>) -> Result<(), StoreError> {

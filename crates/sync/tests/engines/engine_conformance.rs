@@ -208,6 +208,7 @@ fn check_fixture(blocks: PathBuf, network: Network) {
         segment_bytes: 5_000,
         batch_segments: None,
         machines: None,
+        beyond: None,
     };
     let first = Place::new();
     let connected = job.run(&first).unwrap();
@@ -270,6 +271,7 @@ fn the_record_remembers_which_scripts_were_run() {
         segment_bytes: 5_000,
         batch_segments: None,
         machines: None,
+        beyond: None,
         stop: Stop::At(stop),
         threads: 2,
         prevout_threads: 0,
@@ -327,6 +329,7 @@ fn with_scripts_to_the_tip() {
             segment_bytes: 5_000,
             batch_segments: None,
             machines: None,
+            beyond: None,
             stop: Stop::AtTip,
             threads: 2,
             prevout_threads: 2,

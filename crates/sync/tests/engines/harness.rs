@@ -112,6 +112,7 @@ impl World {
             segment_bytes: 5_000,
             batch_segments: None,
             machines: None,
+            beyond: None,
         }
     }
 
@@ -164,6 +165,8 @@ pub(crate) struct Job {
     pub(crate) batch_segments: Option<usize>,
     /// Other machines, if they share the job.
     pub(crate) machines: Option<Arc<dyn Machines + Send + Sync>>,
+    /// The name of the store, if it outlives the work folder.
+    pub(crate) beyond: Option<String>,
 }
 
 /// The engines that process all blocks of files without hints and keep a set, for tests that every such
@@ -272,7 +275,7 @@ impl Job {
             prevout_threads: self.prevout_threads,
             cache_bytes: self.cache_bytes,
             store: open,
-            beyond: None,
+            beyond: self.beyond.clone(),
             hints_folder: hints_folder.to_owned(),
             positions: hints_folder.join("positions"),
         };

@@ -27,5 +27,6 @@ mod refusals;
 mod reorg;
 mod resume;
 mod tail;
+mod taken_up;
 mod ways;
 mod witnesses;

@@ -2,8 +2,10 @@
 //!
 //! With each flush, a sync also writes its [`Record`] to such a store, under [`OWN_RECORD`], where undo data is. Coins
 //! that match the sum in that record are the ones that the sync left, so the next sync continues as if it had the work
-//! folder. A copy, or a store of an earlier version, has no record. Its coins are taken as found: this sync counts
-//! and sums them, so that it notices later changes, but proves nothing about them or about the blocks up to there.
+//! folder. If the record is damaged or of another block than the coins, the servers lost something, and the store is
+//! refused. A copy of a file has no record, and another version of this program may have left one that this version
+//! cannot read. Such coins are taken as found: this sync counts and sums them, so that it notices later changes, but
+//! proves nothing about them or about the blocks up to there.
 
 use super::coins::{coins_changed, each_coin_of};
 use super::{ConnectedAt, Identity, Totals};
@@ -19,7 +21,6 @@ use apus_chain::{CoinAdder, CoinSum, CoinSumKey, KnownBlock};
 use apus_engine::connect::UndoBytes;
 use apus_engine::utxo::store::{OWN_RECORD, UndoRecord};
 use apus_engine::utxo::{CoinsStore, StoreError};
-use std::sync::Arc;
 
 /// Returns a sync's record at a block, as undo data for the store.
 pub(super) fn own_record(record: &Record, at: ConnectedAt) -> UndoRecord {
@@ -38,17 +39,16 @@ pub fn record_of_set(set: SetInfo, key: CoinSumKey, sum: CoinSum) -> UndoRecord 
     own_record(&record, ConnectedAt { block, totals, sum: Some(sum) })
 }
 
-/// Opens a store on servers and makes the record to continue from; `None` if the store is new.
+/// Makes the record to continue from, for the coins of a store on servers.
 pub(super) fn take_up(
     request: &Request<'_>,
     options: &ConnectOptions<'_>,
     place: &str,
+    (store, tip): (&dyn CoinsStore, KnownBlock),
     dir: &dyn ChainSource,
-) -> Result<(Arc<dyn CoinsStore>, Option<Record>), SyncError> {
-    let store = (options.store)()?;
-    let Some(tip) = store.tip()? else { return Ok((store, None)) };
-    let own = store.undo(&OWN_RECORD.hash)?.and_then(|bytes| Record::from_bytes(&bytes));
-    // An earlier version of this program left the record as it was.
+) -> Result<Record, SyncError> {
+    let bytes = store.undo(&OWN_RECORD.hash)?;
+    let own = bytes.as_deref().and_then(Record::from_bytes);
     let own = own.and_then(|mut own| own.found_at(&tip).map(|at| (own, at)));
     let is_known = own.is_some() && dir.block_by_hash(&tip.hash, &mut |_| true)?;
     if dir.chain().hash(tip.height) != Some(&tip.hash) && !is_known {
@@ -58,22 +58,23 @@ pub(super) fn take_up(
             tip.height, tip.hash
         )));
     }
-    let record = match own {
-        Some((mut own, at)) => {
+    match (own, bytes) {
+        (Some((mut own, at)), _) => {
             own.taken_up = true;
             // Refuse before reading all coins.
             expect_no_folders(request, place, &own)?;
-            check(request, &*store, &own, &at)?;
+            check(request, store, &own, &at)?;
             if own.identity.from > tip.height {
                 // No block was connected yet, under any options.
                 own.identity.assume_valid = options.assume_valid;
                 own.identity.unseen = leave_witnesses(request, dir, None);
             }
-            own
+            Ok(own)
         }
-        None => as_found(request, options, place, (&*store, tip), dir)?,
-    };
-    Ok((store, Some(record)))
+        // Each flush writes the record with its coins, so the servers lost a part of one.
+        (None, Some(bytes)) if !Record::is_of_other_version(&bytes) => Err(coins_changed(request)),
+        (None, _) => as_found(request, options, place, (store, tip), dir),
+    }
 }
 
 /// Fails unless the coins are the ones that the sync of a record left.
