@@ -31,6 +31,8 @@
 mod apply;
 mod buckets;
 mod connections;
+#[cfg(test)]
+pub(crate) mod fake;
 mod fill;
 mod line;
 mod record;

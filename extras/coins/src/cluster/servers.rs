@@ -154,6 +154,16 @@ impl Servers {
         answers.pop().ok_or_else(|| (ErrorKind::Client, "nothing was asked").into())
     }
 
+    /// Like [`ask`](Self::ask), but does not follow the key to another server, which may order its entries differently.
+    pub(super) fn ask_there<T: FromRedisValue>(
+        &mut self,
+        key: &str,
+        command: &Cmd,
+    ) -> RedisResult<T> {
+        let server = self.server_of(slot_of(key.as_bytes()))?;
+        from_redis_value(ask(self.connection(server)?, command)?).map_err(RedisError::from)
+    }
+
     /// Sends the commands of a pipe to their servers, all at once, and returns the answers in order.
     pub(super) fn answers<T: FromRedisValue>(&mut self, pipe: &CommandPipe) -> RedisResult<Vec<T>> {
         self.send([pipe])?;
