@@ -56,6 +56,23 @@ pub fn open(
     })
 }
 
+/// Like [`open`], but creates no store: fails if there is none.
+pub fn open_existing(
+    place: &StoreUrl,
+    network: Network,
+    access: &Access,
+) -> Result<Arc<dyn CoinsStore>, StoreError> {
+    match place {
+        StoreUrl::Cluster(place) => {
+            ClusterReader::open(place, network, &access.cluster())?.expect_store()?;
+        }
+        StoreUrl::Postgres(place) => {
+            PostgresReader::open(place, network, &access.postgres())?;
+        }
+    }
+    open(place, network, access)
+}
+
 /// Looks coins up without writing, while another process writes.
 ///
 /// It takes no lease and blocks no writer. All coins of one look-up belong to one block, which the result
@@ -91,5 +108,22 @@ impl CoinsReader {
             ReaderKind::Cluster(reader) => reader.look_up(wanted),
             ReaderKind::Postgres(reader) => reader.look_up(wanted),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::fake::FakeServer;
+
+    #[test]
+    fn a_missing_store_is_not_created() {
+        let server = FakeServer::start(|_, words| match &words[0][..] {
+            b"GET" => Some(b"$-1\r\n".to_vec()),
+            other => panic!("{other:?} is not for a reader"),
+        });
+        let place = server.url().parse().unwrap();
+        let error = open_existing(&place, Network::Regtest, &Access::default()).err().unwrap();
+        assert!(error.to_string().contains("no coins under this name"), "{error}");
     }
 }

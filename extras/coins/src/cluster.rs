@@ -285,6 +285,11 @@ impl ClusterReader {
         Ok(Self { connections, network, patience: options.patience })
     }
 
+    /// Fails if there is no store.
+    pub(crate) fn expect_store(&self) -> Result<(), StoreError> {
+        self.record()?.map(drop).ok_or_else(|| no_store(self.connections.place()))
+    }
+
     pub(crate) fn look_up(&self, wanted: &[OutPoint]) -> Result<CoinsAtTip, StoreError> {
         let place = self.connections.place();
         let started = Instant::now();

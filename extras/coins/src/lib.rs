@@ -1,7 +1,7 @@
 //! Remote coin stores: [`CoinsStore`](apus_engine::utxo::CoinsStore)s whose coins are kept by servers.
 //!
 //! - [`url`]: a store's URL, and the password.
-//! - [`open()`]: opens a store of either kind.
+//! - [`open()`], [`open_existing()`]: open a store of either kind.
 //! - [`BatchedStore`]: batches the look-ups of many callers.
 //! - [`CoinsReader`]: looks coins up while another process writes.
 //! - [`stored`]: parsers of stored data, for fuzzing.
@@ -22,7 +22,7 @@ mod store;
 pub mod url;
 
 pub use self::postgres::{PostgresOptions, PostgresStore};
-pub use access::{Access, CoinsReader, open};
+pub use access::{Access, CoinsReader, open, open_existing};
 pub use batcher::{BatchedStore, Batcher, BatcherOptions, BatcherStats, Producer, Ticket};
 pub use cluster::{ClusterOptions, ClusterStore, stored};
 pub use store::CoinsAtTip;

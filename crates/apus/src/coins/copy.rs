@@ -363,7 +363,8 @@ impl CoinsSource {
             SourceArg::Snapshot(path) => Self::Snapshot(path.clone(), network),
             SourceArg::Chainstate(path) => Self::Chainstate(path.clone()),
             SourceArg::Store(place) => {
-                let store = apus_coins::open(place, network, access);
+                // A mistyped name is an error, not a new store.
+                let store = apus_coins::open_existing(place, network, access);
                 Self::Store(store.map_err(|error| store_failure(&error))?)
             }
         })

@@ -276,6 +276,15 @@ fn sets_of_coins_are_copied_between_all_kinds_of_places() {
     for place in [&one, &two] {
         sandbox.apus(&format!("coins get {UNSPENT} --coins {place}")).fails(3, &none);
     }
+    // A mistyped source is not created.
+    let copy_from = |from: &str| sandbox.apus(&format!("coins copy --from {from} --to {one}"));
+    for from in [&one.replace("/one", "/mistyped"), &two.replace("/two", "/mistyped")] {
+        copy_from(from).fails(3, &none);
+    }
+    assert_eq!(server.sql("SELECT to_regnamespace('mistyped') IS NULL"), "t");
+    for port in cluster.ports() {
+        assert_eq!(cluster.tell(port, "KEYS mistyped:*").unwrap(), "*0\r\n");
+    }
     let all = [MUHASH, "4,348", "4521 00000000ac08f7d984f6"];
     let copy = |from: &str, to: &str| sandbox.apus(&format!("coins copy --from {from} --to {to}"));
     copy("snapshot:node.dat", &one).succeeds().says(&all);
