@@ -18,7 +18,7 @@ mod state;
 
 pub use coins::{EntryError, LeafFault};
 pub use error::{ByProofsError, ProvenError};
-pub use files::{ProofRange, ProofReader, ProofSource};
+pub use files::{ProofRange, ProofReader, ProofSource, Retry};
 pub use partial::{AmountSums, Partial, ProvenMergeError, RootsDiffer};
 pub use shared::ProvenSegments;
 pub use start::{ForestStart, RootsBlock, TrustedRoots};
@@ -221,8 +221,8 @@ impl ByProofs {
             limit: None,
         };
         let ended_by = |error| with_reason(request, &start, error, height);
-        let mut tries = 0;
         let verdict = loop {
+            let can_retry = proofs.from.retry();
             let ran = match machines {
                 None => pass::run(&job, &Threads, &workdir, &plan.segments, done),
                 Some(machines) => {
@@ -234,7 +234,7 @@ impl ByProofs {
             };
             let finished = match ran {
                 Ok(finished) => finished,
-                Err(error) if proofs.from.has_another(&error, &mut tries) => {
+                Err(error) if can_retry(&error) => {
                     done = Workdir::resume::<Utreexo<'_>>(request.env.workdir, &plan)?.1;
                     continue;
                 }

@@ -1,10 +1,10 @@
 //! [`ProofPeers`]: requests proofs of blocks, and roots, from Utreexo bridge nodes ahead of time.
 //!
-//! A caller starts with a list of [`Question`]s and takes the answers in the same order. Meanwhile the
+//! A caller starts with a list of [`Question`]s to one peer and takes the answers in the same order. Meanwhile the
 //! [`ProofAnswers`] keep several questions in flight on their own connection, so that a distant peer does not
-//! cost a round trip for each. If the connection breaks, they connect again, to the same peer or another, and
-//! repeat the unanswered questions. Answers are not verified here: the caller has the roots to check them
-//! against.
+//! cost a round trip for each. If the connection breaks, they connect again to the same peer, and repeat the
+//! unanswered questions. Answers are not verified here: the caller has the roots to check them against. Since
+//! all of them are one peer's, the caller knows whom to [leave out](ProofPeers::leave_out) if they are wrong.
 //!
 //! `docs/utreexo.md` describes the behaviour of utreexod, the only server program.
 
@@ -21,6 +21,7 @@ use apus_p2p::addresses::NodeAddress;
 use apus_p2p::message::{Message, Services};
 use apus_p2p::transport::{Connection, Dial, PeerError, PeerFault, connect};
 use parking_lot::Mutex;
+use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -57,12 +58,31 @@ pub struct ProofPeers<'a> {
     /// Why some peers could not be reached at the start.
     absent: Vec<ProofPeerError>,
     idle: Mutex<Vec<BridgeLink>>,
-    /// The peer for the next connection, modulo their number.
-    next: Mutex<usize>,
-    /// Whether each peer sent something wrong, so that it is not asked again.
-    left_out: Vec<AtomicBool>,
-    /// Whether that was reported.
-    reported: Vec<AtomicBool>,
+    choice: Mutex<PeerChoice>,
+}
+
+/// Which peers are asked.
+#[derive(Debug)]
+struct PeerChoice {
+    /// The first peer of the next choice.
+    next: usize,
+    /// Whether each peer is not asked: it sent something wrong or nothing, or could not be reached at the start.
+    left_out: Vec<bool>,
+    /// The peers that could not be reached at the start. They are asked once all others are left out.
+    spare: Vec<usize>,
+}
+
+impl PeerChoice {
+    /// Whether a peer is asked that has another address than this one.
+    fn has_others(&self, peer: usize, addresses: &[NodeAddress]) -> bool {
+        let mut asked = self.left_out.iter().zip(addresses).filter(|(out, _)| !**out);
+        asked.any(|(_, address)| !is_same(address, &addresses[peer]))
+    }
+}
+
+/// Whether two addresses lead to one peer: the user may have named it twice.
+fn is_same(one: &NodeAddress, other: &NodeAddress) -> bool {
+    (&one.host, one.port) == (&other.host, other.port)
 }
 
 impl<'a> ProofPeers<'a> {
@@ -81,7 +101,10 @@ impl<'a> ProofPeers<'a> {
         for peer in 0..peers.addresses.len() {
             match BridgeLink::open(peer, &peers.addresses[peer], &peers.dial) {
                 Ok(link) => peers.give_back(link),
-                Err(error) if error.may_pass() => peers.absent.push(error),
+                Err(error) if error.may_pass() => {
+                    peers.absent.push(error);
+                    peers.set_aside(peer);
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -127,13 +150,13 @@ impl<'a> ProofPeers<'a> {
         interrupt: &'a AtomicBool,
     ) -> Self {
         let dial = Dial { required_services: BRIDGE, ..dial };
-        let (absent, idle, next) = (Vec::new(), Mutex::default(), Mutex::default());
-        let none = || addresses.iter().map(|_| AtomicBool::new(false)).collect();
-        let (left_out, reported) = (none(), none());
-        Self { dial, addresses, patience, interrupt, absent, idle, next, left_out, reported }
+        let (absent, idle) = (Vec::new(), Mutex::default());
+        let left_out = vec![false; addresses.len()];
+        let choice = Mutex::new(PeerChoice { next: 0, left_out, spare: Vec::new() });
+        Self { dial, addresses, patience, interrupt, absent, idle, choice }
     }
 
-    /// Why some peers could not be reached at the start. They are tried again if others fail.
+    /// Why some peers could not be reached at the start. They are tried again once all others are left out.
     #[must_use]
     pub fn absent(&self) -> &[ProofPeerError] {
         &self.absent
@@ -144,19 +167,38 @@ impl<'a> ProofPeers<'a> {
         self.addresses.iter().position(|it| it.to_string() == name)
     }
 
-    /// Asks a peer nothing more, if that leaves one to ask. Returns whether it does.
-    pub(crate) fn leave_out(&self, peer: usize) -> bool {
-        let others = self.ruled_out().iter().enumerate().any(|(at, out)| at != peer && !out);
-        if others {
-            self.left_out[peer].store(true, Ordering::Relaxed);
-            self.forget(peer);
-        }
-        others
+    /// Asks a peer only once all others are left out.
+    fn set_aside(&self, peer: usize) {
+        let mut choice = self.choice.lock();
+        choice.left_out[peer] = true;
+        choice.spare.push(peer);
     }
 
-    /// Whether it must still be reported that a peer is left out: once for each.
-    pub(crate) fn is_to_be_reported(&self, peer: usize) -> bool {
-        !self.reported[peer].swap(true, Ordering::Relaxed)
+    /// Asks a peer nothing more, if that leaves one to ask. `None` if it does not; otherwise whether the peer was
+    /// asked until now.
+    pub(crate) fn leave_out(&self, peer: usize) -> Option<bool> {
+        let mut choice = self.choice.lock();
+        if !choice.has_others(peer, &self.addresses) {
+            for spare in mem::take(&mut choice.spare) {
+                choice.left_out[spare] = false;
+            }
+            if !choice.has_others(peer, &self.addresses) {
+                return None;
+            }
+        }
+        let was_asked = !choice.left_out[peer];
+        for (at, address) in self.addresses.iter().enumerate() {
+            choice.left_out[at] |= is_same(address, &self.addresses[peer]);
+        }
+        drop(choice);
+        self.forget(peer);
+        Some(was_asked)
+    }
+
+    /// Whether another peer could be asked.
+    fn has_others(&self, peer: usize) -> bool {
+        let choice = self.choice.lock();
+        !choice.spare.is_empty() || choice.has_others(peer, &self.addresses)
     }
 
     /// The number of peers.
@@ -165,38 +207,23 @@ impl<'a> ProofPeers<'a> {
         self.addresses.len()
     }
 
-    /// Whether each peer is left out.
-    fn ruled_out(&self) -> Vec<bool> {
-        self.left_out.iter().map(|it| it.load(Ordering::Relaxed)).collect()
-    }
-
-    /// Starts a series of questions.
+    /// Starts a series of questions to a peer, by its index.
     pub fn ask<'q>(
-        &'q self,
-        questions: impl Iterator<Item = Question> + Send + 'q,
-    ) -> ProofAnswers<'q> {
-        ProofAnswers::new(self, Box::new(questions))
-    }
-
-    /// Starts a series of questions to one peer only, by its index.
-    pub(crate) fn ask_one<'q>(
         &'q self,
         peer: usize,
         questions: impl Iterator<Item = Question> + Send + 'q,
     ) -> ProofAnswers<'q> {
-        self.ask(questions).of_one(peer)
+        ProofAnswers::new(self, peer, Box::new(questions))
     }
 
     /// Up to `count` peers that are not left out, by index; over many calls each is chosen as often.
     pub(crate) fn choose(&self, count: usize) -> Vec<usize> {
-        let mut out = self.ruled_out();
-        let mut chosen = Vec::new();
-        while chosen.len() < count
-            && let Some(peer) = self.next(&out)
-        {
-            out[peer] = true;
-            chosen.push(peer);
-        }
+        let mut choice = self.choice.lock();
+        let all = self.addresses.len();
+        let in_turn = (0..all).map(|step| (choice.next + step) % all);
+        let chosen: Vec<usize> =
+            in_turn.filter(|peer| !choice.left_out[*peer]).take(count).collect();
+        choice.next = chosen.last().map_or(choice.next, |last| last + 1);
         chosen
     }
 
@@ -205,14 +232,15 @@ impl<'a> ProofPeers<'a> {
         self.addresses[peer].to_string()
     }
 
-    fn is_interrupted(&self) -> bool {
+    /// Whether the caller wants to wait no longer.
+    pub(crate) fn is_interrupted(&self) -> bool {
         self.interrupt.load(Ordering::Relaxed)
     }
 
-    /// Takes an idle connection to a peer that is not ruled out.
-    fn take(&self, ruled_out: &[bool]) -> Option<BridgeLink> {
+    /// Takes an idle connection to a peer.
+    fn take(&self, peer: usize) -> Option<BridgeLink> {
         let mut idle = self.idle.lock();
-        let at = idle.iter().position(|link| !ruled_out[link.peer()])?;
+        let at = idle.iter().position(|link| link.peer() == peer)?;
         Some(idle.swap_remove(at))
     }
 
@@ -224,22 +252,12 @@ impl<'a> ProofPeers<'a> {
     fn forget(&self, peer: usize) {
         self.idle.lock().retain(|link| link.peer() != peer);
     }
-
-    /// The next peer, round robin, that is not ruled out.
-    fn next(&self, ruled_out: &[bool]) -> Option<usize> {
-        let mut next = self.next.lock();
-        let count = self.addresses.len();
-        let found = (0..count).map(|step| (*next + step) % count).find(|peer| !ruled_out[*peer])?;
-        *next = (found + 1) % count;
-        Some(found)
-    }
 }
 
 /// A connection to a bridge node.
 #[derive(Debug)]
 struct BridgeLink {
     peer: usize,
-    name: String,
     connection: Connection,
     /// Pings sent so far. Nonces are numbered per connection, so a late pong cannot match another ping.
     pings: u64,
@@ -250,22 +268,14 @@ struct BridgeLink {
 impl BridgeLink {
     /// Connects to a peer; `peer` is its index.
     fn open(peer: usize, address: &NodeAddress, dial: &Dial) -> Result<Self, ProofPeerError> {
-        let name = address.to_string();
-        let connection = match connect(address, dial) {
-            Ok(connection) => connection,
-            Err(error) => return Err(ProofPeerError::of(name, error)),
-        };
-        Ok(Self { peer, name, connection, pings: 0, at_message: 0 })
+        let connection = connect(address, dial)
+            .map_err(|error| ProofPeerError::of(address.to_string(), error))?;
+        Ok(Self { peer, connection, pings: 0, at_message: 0 })
     }
 
     /// The peer's index.
     const fn peer(&self) -> usize {
         self.peer
-    }
-
-    /// The peer's address.
-    fn name(&self) -> &str {
-        &self.name
     }
 
     /// All bytes received, including those of an incomplete message.

@@ -69,7 +69,7 @@ impl PeerCoins<'_> {
     fn ask(&self, heights: HeightRange) -> Vec<BridgeSide<'_>> {
         let side = |peer| {
             let questions = heights.heights().filter_map(|height| self.question(height));
-            let mut answers = self.peers.ask_one(peer, questions);
+            let mut answers = self.peers.ask(peer, questions);
             answers.start();
             BridgeSide { peer, answers }
         };

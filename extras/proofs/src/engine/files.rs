@@ -253,7 +253,15 @@ pub trait ProofSource: Send + Sync {
     /// # Errors
     /// A message with the place and the cause.
     fn range(&self, heights: HeightRange) -> Result<ProofRange<'_>, String>;
+
+    /// Tells of an error whether the ranges that were opened since this call can be done again, with other data.
+    fn retry(&self) -> Retry<'_> {
+        Box::new(|_| false)
+    }
 }
+
+/// Tells of an error whether another try makes sense.
+pub type Retry<'a> = Box<dyn Fn(&SyncError) -> bool + 'a>;
 
 /// Reads the entries of one range.
 pub trait ProofReader: Send {
@@ -264,7 +272,7 @@ pub trait ProofReader: Send {
     /// A message with the place and the cause.
     fn read(&mut self, block: &KnownBlock, out: &mut Vec<u8>) -> Result<(), String>;
 
-    /// The source of the data so far, for messages: a file or a peer.
+    /// The source of the data, for messages: a file or a peer.
     fn origin(&self) -> String;
 }
 

@@ -2,8 +2,8 @@
 
 use super::files::ProofFiles;
 use super::{
-    ByProofsError, ForestStart, Partial, PeerProofs, ProofRange, ProofRequester, ProofSource,
-    ProofsInput, ProvenError, ProvenMergeError,
+    ForestStart, Partial, PeerProofs, ProofRange, ProofRequester, ProofSource, ProofsInput,
+    ProvenError, ProvenMergeError, Retry,
 };
 use apus_chain::{Height, HeightRange};
 use apus_sync::SyncError;
@@ -41,24 +41,13 @@ impl RangeSource<'_> {
         }
     }
 
-    /// Whether the job can continue after an error: a bridge sent something wrong, and there is another.
-    pub(super) fn has_another(&self, error: &SyncError, tries: &mut u32) -> bool {
-        let Self::Peers(peers) = self else { return false };
-        let Some(ByProofsError { error: wrong, .. }) = error.downcast() else {
-            return peers.has_left_out();
-        };
-        let (ProvenError::Entry { origin, .. }
-        | ProvenError::After { origin, .. }
-        | ProvenError::Refused { origin, .. }) = wrong
-        else {
-            return false;
-        };
-        if peers.leave_out(origin, &wrong.to_string()) {
-            return true;
+    /// Tells of an error whether the job can continue: a bridge failed since this call, and there is another.
+    pub(super) fn retry(&self) -> Retry<'_> {
+        match self {
+            Self::Files(files) => files.retry(),
+            Self::Peers(peers) => peers.retry(),
+            Self::Remote => Box::new(|_| false),
         }
-        // If several gave the data of a range, the next try shows which of them is to blame.
-        *tries += 1;
-        *tries <= TRIES_UNBLAMED && peers.is_of_several(origin)
     }
 
     /// The finished ranges without the lowest one that begins with wrong roots, if it can be done again. All ranges
@@ -91,9 +80,6 @@ impl RangeSource<'_> {
         }
     }
 }
-
-/// How often to repeat ranges whose wrong data came from several bridges.
-const TRIES_UNBLAMED: u32 = 3;
 
 impl<'a> ProofInput<'a> {
     /// Opens the files, or connects to the peers, for the blocks from `start` to `end`. A job without a height to

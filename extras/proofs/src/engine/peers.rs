@@ -3,8 +3,14 @@
 //! The job chooses where ranges begin, since a peer has the roots after any block. It requests the roots at
 //! both ends of a range when the range begins, and checks them against the roots that its blocks lead to and
 //! against the neighbouring ranges, as for files.
+//!
+//! All data of a range come from one bridge, so it alone is to blame if they do not fit together. If it fails,
+//! it is left out, and the range is done again from its start with another bridge.
 
-use super::{BridgePeers, ForestStart, ProofRange, ProofReader, ProofSource, RootsDiffer};
+use super::{
+    BridgePeers, ByProofsError, ForestStart, ProofRange, ProofReader, ProofSource, ProvenError,
+    Retry, RootsDiffer,
+};
 use crate::error::ProofsError;
 use crate::message::{BRIDGE, PeerProof, PeerRoots, write_leaves};
 use crate::peers::{ProofAnswers, ProofPeerError, ProofPeers, Question};
@@ -17,7 +23,7 @@ use apus_utreexo::{NodeHash, Proof, Roots};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::iter;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -52,8 +58,8 @@ pub struct PeerProofs<'a> {
     start: ForestStart,
     /// Roots before the block of a height that follow from the blocks below it.
     proven: Mutex<BTreeMap<Height, Roots>>,
-    /// Whether a peer was left out since the last look.
-    left_out: AtomicBool,
+    /// How often a peer failed while there were others.
+    failures: AtomicUsize,
 }
 
 /// The most blocks that bridges may be behind a chain's tip for a job to end at theirs.
@@ -68,9 +74,9 @@ impl<'a> PeerProofs<'a> {
     ) -> Result<Self, SyncError> {
         let peers = connect(options, &asking, source)?;
         let chain = source.chain();
-        let (proven, left_out) = (Mutex::default(), AtomicBool::new(false));
+        let (proven, failures) = (Mutex::default(), AtomicUsize::new(0));
         let start = ForestStart::genesis(chain);
-        Ok(Self { chain, peers, observer: asking.observer, start, proven, left_out })
+        Ok(Self { chain, peers, observer: asking.observer, start, proven, failures })
     }
 
     /// Lets the first range begin with this forest.
@@ -99,15 +105,9 @@ impl<'a> PeerProofs<'a> {
             Err(ProofPeerError::Interrupted) => return Err(SyncError::Interrupted),
             Err(error) => error,
         };
-        let is_behind = match &first {
-            ProofPeerError::GaveUp { error, .. } => {
-                matches!(**error, ProofPeerError::Unanswered { .. })
-            }
-            error => matches!(error, ProofPeerError::Unanswered { .. }),
-        };
         let lower = tip.saturating_sub(BEHIND_MAX).max(self.start.first())..tip;
-        let found = lower.rev().find(|height| self.asks_roots(*height, false).is_ok());
-        match found.filter(|_| is_behind) {
+        let mut lower = lower.rev().filter(|_| is_behind(&first));
+        match lower.find(|height| self.asks_roots(*height, false).is_ok()) {
             Some(height) => {
                 self.warn(format!(
                     "{first}. Apus ends at block {height}, {} below the tip: a bridge has its proofs",
@@ -120,13 +120,43 @@ impl<'a> PeerProofs<'a> {
     }
 
     fn asks_roots(&self, height: Height, waits: bool) -> Result<(), ProofPeerError> {
-        let Some(&hash) = self.chain.hash(height) else { return Ok(()) };
-        let block = KnownBlock { height, hash };
-        let mut answers = self.peers.ask([Question::Roots(block)].into_iter());
-        if !waits {
-            answers = answers.at_once();
+        let Ok(block) = self.block(height) else { return Ok(()) };
+        self.any_answer(block, waits, |answers| answers.roots(&block).map(drop))
+    }
+
+    /// What the first bridge says that answers a question for roots. Leaves out bridges that fail. If `waits`, then
+    /// waits for bridges that are behind.
+    fn any_answer<T>(
+        &self,
+        block: KnownBlock,
+        waits: bool,
+        read: impl Fn(&mut ProofAnswers<'_>) -> Result<T, ProofPeerError>,
+    ) -> Result<T, ProofPeerError> {
+        let ask = |peer| self.peers.ask(peer, iter::once(Question::Roots(block)));
+        let (mut behind, mut failed) = (Vec::new(), None);
+        for peer in self.peers.choose(usize::MAX) {
+            match read(&mut ask(peer).at_once()) {
+                Err(error) if is_behind(&error) => behind.push((peer, error)),
+                Err(error @ ProofPeerError::Interrupted) => return Err(error),
+                Err(error) => {
+                    self.leave_out(peer, &error.to_string());
+                    failed = Some(error);
+                }
+                Ok(found) => return Ok(found),
+            }
         }
-        answers.roots(&block).map(drop)
+        for (peer, error) in behind {
+            failed = Some(error);
+            if waits {
+                match read(&mut ask(peer)) {
+                    Err(error @ ProofPeerError::Interrupted) => return Err(error),
+                    Err(error) => failed = Some(error),
+                    Ok(found) => return Ok(found),
+                }
+            }
+        }
+        // Without any peer, nothing was asked.
+        Err(failed.unwrap_or(ProofPeerError::OutOfTurn { what: "roots" }))
     }
 
     /// Compares the trusted roots with those of each bridge, and leaves out bridges that have others.
@@ -138,7 +168,7 @@ impl<'a> PeerProofs<'a> {
         let question = || iter::once(Question::Roots(self.start.block));
         let (mut others, mut is_confirmed) = (Vec::new(), false);
         for peer in self.peers.choose(usize::MAX) {
-            match self.other_roots(self.peers.ask_one(peer, question()).at_once()) {
+            match self.other_roots(&mut self.peers.ask(peer, question()).at_once()) {
                 Ok(None) => is_confirmed = true,
                 Ok(Some(what)) => others.push((peer, what)),
                 Err(ProofPeerError::Interrupted) => return Err(SyncError::Interrupted),
@@ -147,11 +177,11 @@ impl<'a> PeerProofs<'a> {
             }
         }
         if !is_confirmed && others.is_empty() {
-            let found =
-                self.other_roots(self.peers.ask(question())).map_err(|error| match error {
-                    ProofPeerError::Interrupted => SyncError::Interrupted,
-                    error => ProofsError::Peers(Box::new(error)).into(),
-                })?;
+            let found = self.any_answer(self.start.block, true, |it| self.other_roots(it));
+            let found = found.map_err(|error| match error {
+                ProofPeerError::Interrupted => SyncError::Interrupted,
+                error => ProofsError::Peers(Box::new(error)).into(),
+            })?;
             let Some(what) = found else { return Ok(()) };
             return Err(self.start.other_roots(origin, what).into());
         }
@@ -163,13 +193,16 @@ impl<'a> PeerProofs<'a> {
         for (peer, what) in others {
             let why =
                 format!("the roots of block {height} ({hash}) are not those in {origin}: {what}");
-            leave_out(&self.peers, peer, &why, self.observer);
+            self.leave_out(peer, &why);
         }
         Ok(())
     }
 
     /// How the roots in an answer differ from the trusted ones; `None` if they do not.
-    fn other_roots(&self, mut answers: ProofAnswers<'_>) -> Result<Option<String>, ProofPeerError> {
+    fn other_roots(
+        &self,
+        answers: &mut ProofAnswers<'_>,
+    ) -> Result<Option<String>, ProofPeerError> {
         let ForestStart { block, roots, .. } = &self.start;
         let answer = answers.roots(block)?;
         let what = match roots_of(&answer, block) {
@@ -177,31 +210,32 @@ impl<'a> PeerProofs<'a> {
             Ok(found) => RootsDiffer::between(&found, roots).to_string(),
             Err(what) => what,
         };
-        Ok(Some(format!("{} has {what}", answers.last_peer())))
+        Ok(Some(format!("{} has {what}", answers.peer_name())))
     }
 
     fn warn(&self, text: String) {
         self.observer.event(Event::Warning(Warning::Extra(text)));
     }
 
-    /// Asks a peer that sent something wrong nothing more, if there are others. Returns whether there are.
-    pub(super) fn leave_out(&self, peer: &str, why: &str) -> bool {
-        let index = self.peers.index_of(peer);
-        let others = index.is_some_and(|index| leave_out(&self.peers, index, why, self.observer));
-        if others {
-            self.left_out.store(true, Ordering::Relaxed);
-        }
+    /// Asks the bridge whose data an error concerns nothing more, if there are others. Returns whether there are.
+    fn blame(&self, wrong: &ProvenError) -> bool {
+        let (ProvenError::Entry { origin, .. }
+        | ProvenError::After { origin, .. }
+        | ProvenError::Refused { origin, .. }) = wrong
+        else {
+            return false;
+        };
+        let peer = self.peers.index_of(origin);
+        peer.is_some_and(|peer| self.leave_out(peer, &wrong.to_string()))
+    }
+
+    /// Asks a peer that failed nothing more, if there are others. Returns whether there are.
+    fn leave_out(&self, peer: usize, why: &str) -> bool {
+        // A wait that was interrupted is nobody's fault.
+        let others =
+            !self.peers.is_interrupted() && leave_out(&self.peers, peer, why, self.observer);
+        self.failures.fetch_add(usize::from(others), Ordering::Relaxed);
         others
-    }
-
-    /// Whether a peer was left out since the last call.
-    pub(super) fn has_left_out(&self) -> bool {
-        self.left_out.swap(false, Ordering::Relaxed)
-    }
-
-    /// Whether a range's data came from several peers.
-    pub(super) fn is_of_several(&self, origin: &str) -> bool {
-        origin.contains(" and ") && self.are_several()
     }
 
     /// Whether there are several peers, even if some were left out.
@@ -241,7 +275,7 @@ pub(crate) fn connect<'a>(
     let peers = peers.map_err(|error| ProofsError::Peers(Box::new(error)))?;
     for absent in peers.absent() {
         let text = format!(
-            "{absent}. Apus starts with the other peers, and tries this peer again if another one fails"
+            "{absent}. Apus starts with the other peers, and tries this peer again if they all fail"
         );
         asking.observer.event(Event::Warning(Warning::Extra(text)));
     }
@@ -281,14 +315,22 @@ pub(crate) fn leave_out(
     why: &str,
     observer: &dyn Observer,
 ) -> bool {
-    let others = peers.leave_out(peer);
-    if others && peers.is_to_be_reported(peer) {
+    let Some(is_new) = peers.leave_out(peer) else { return false };
+    if is_new {
         let name = peers.name_of(peer);
         let text =
             format!("{why}. Apus asks {name} nothing more, and continues with other bridges");
         observer.event(Event::Warning(Warning::Extra(text)));
     }
-    others
+    true
+}
+
+/// Whether a peer gives no answer because it is behind.
+fn is_behind(error: &ProofPeerError) -> bool {
+    match error {
+        ProofPeerError::GaveUp { error, .. } => is_behind(error),
+        error => matches!(error, ProofPeerError::Unanswered { .. }),
+    }
 }
 
 fn blocks(count: u32) -> String {
@@ -303,26 +345,29 @@ impl ProofSource for PeerProofs<'_> {
             .then(|| self.block(heights.start - 1))
             .transpose()?;
         loop {
+            let peer = self.peers.choose(1).pop().ok_or("there is no bridge to ask")?;
             let roots = first.into_iter().chain([last]).map(Question::Roots);
             let blocks = heights.heights().filter_map(|height| self.block(height).ok());
-            let mut answers = self.peers.ask(roots.chain(blocks.map(Question::Proof)));
-            let why = match self.ends(&mut answers, first, last)? {
+            let mut answers = self.peers.ask(peer, roots.chain(blocks.map(Question::Proof)));
+            match self.ends(&mut answers, first, last) {
                 Ok((before, after)) => {
                     let reader = Box::new(PeerEntries { source: self, answers });
                     return Ok(ProofRange { heights, before, after, reader });
                 }
-                Err(why) => why,
-            };
-            let peer = answers.last_peer();
-            if !self.leave_out(&peer, &why) {
-                return Err(why);
+                Err(why) if self.leave_out(peer, &why) => {}
+                Err(why) => return Err(why),
             }
         }
     }
-}
 
-/// The roots before and after a range, or why a peer's answer is wrong.
-type EndsFound = Result<(Roots, Roots), String>;
+    fn retry(&self) -> Retry<'_> {
+        let before = self.failures.load(Ordering::Relaxed);
+        Box::new(move |error| match error.downcast() {
+            Some(ByProofsError { error, .. }) => self.blame(error),
+            None => self.failures.load(Ordering::Relaxed) > before,
+        })
+    }
+}
 
 impl PeerProofs<'_> {
     /// The roots after the block before a range, if there is one, and after its last block.
@@ -331,24 +376,24 @@ impl PeerProofs<'_> {
         answers: &mut ProofAnswers<'_>,
         first: Option<KnownBlock>,
         last: KnownBlock,
-    ) -> Result<EndsFound, String> {
-        let mut found = Vec::new();
-        for block in first.into_iter().chain([last]) {
-            let answer = answers.roots(&block).map_err(|error| error.to_string())?;
-            match roots_of(&answer, &block) {
-                Ok(roots) => found.push(roots),
-                Err(what) => return Ok(Err(format!("{}: {what}", answers.last_peer()))),
-            }
+    ) -> Result<(Roots, Roots), String> {
+        let before = match first {
+            Some(block) => self.roots(answers, &block)?,
+            None => self.start.roots.clone(),
+        };
+        Ok((before, self.roots(answers, &last)?))
+    }
+
+    /// A peer's roots after a block, which must be the proven ones if these are known.
+    fn roots(&self, answers: &mut ProofAnswers<'_>, block: &KnownBlock) -> Result<Roots, String> {
+        let answer = answers.roots(block).map_err(|error| error.to_string())?;
+        let peer = answers.peer_name();
+        let roots = roots_of(&answer, block).map_err(|what| format!("{peer}: {what}"))?;
+        let KnownBlock { height, hash } = block;
+        match self.proven(height + 1).is_none_or(|proven| proven == roots) {
+            true => Ok(roots),
+            false => Err(format!("{peer} sent wrong roots of block {height} ({hash})")),
         }
-        let after = found.pop().unwrap_or_default();
-        let before = found.pop().unwrap_or_else(|| self.start.roots.clone());
-        if let Some(KnownBlock { height, hash }) = first
-            && self.proven(height + 1).is_some_and(|proven| proven != before)
-        {
-            let peer = answers.last_peer();
-            return Ok(Err(format!("{peer} sent wrong roots of block {height} ({hash})")));
-        }
-        Ok(Ok((before, after)))
     }
 }
 
@@ -360,19 +405,18 @@ struct PeerEntries<'a> {
 
 impl ProofReader for PeerEntries<'_> {
     fn read(&mut self, block: &KnownBlock, out: &mut Vec<u8>) -> Result<(), String> {
-        let read = match self.answers.proof(block) {
-            Ok(proof) => write_entry(proof, out)
-                .map_err(|what| format!("{}: {what}", self.answers.last_peer())),
-            Err(error @ ProofPeerError::Parts { .. }) => Err(error.to_string()),
-            Err(error) => return Err(error.to_string()),
-        };
+        let answer = self.answers.proof(block).map_err(|error| error.to_string());
+        let read = answer.and_then(|proof| {
+            let written = write_entry(proof, out);
+            written.map_err(|what| format!("{}: {what}", self.answers.peer_name()))
+        });
         read.inspect_err(|why| {
-            self.source.leave_out(&self.answers.last_peer(), why);
+            self.source.leave_out(self.answers.peer(), why);
         })
     }
 
     fn origin(&self) -> String {
-        self.answers.answered_by()
+        self.answers.peer_name()
     }
 }
 

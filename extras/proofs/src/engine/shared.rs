@@ -69,12 +69,18 @@ impl SegmentWorker for ProvenWorker<'_> {
     ) -> Result<Option<FinishedSegment<PartialBytes>>, SyncError> {
         // Shortens the lifetime of the pass to that of the input.
         let pass: &Utreexo<'_> = &self.pass;
-        let input = self.input(payload, range)?;
-        match do_segment(pass, input, range, supply, walker, each) {
-            Ok(done) => Ok(done.map(PartialBytes::of)),
-            // An interrupted wait for a peer is not a failure.
-            Err(error) if was_waiting(&error, self.interrupt) => Err(SyncError::Interrupted),
-            Err(error) => Err(error),
+        loop {
+            let can_retry = self.proofs.retry();
+            let input = self.input(payload, range)?;
+            match do_segment(pass, input, range, supply, walker, each) {
+                Ok(done) => return Ok(done.map(PartialBytes::of)),
+                // An interrupted wait for a peer is not a failure.
+                Err(error) if was_waiting(&error, self.interrupt) => {
+                    return Err(SyncError::Interrupted);
+                }
+                Err(error) if can_retry(&error) => {}
+                Err(error) => return Err(error),
+            }
         }
     }
 }

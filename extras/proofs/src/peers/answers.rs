@@ -1,4 +1,4 @@
-//! [`ProofAnswers`]: the answers to a list of questions, in order, across failing connections.
+//! [`ProofAnswers`]: a peer's answers to a list of questions, in order, across failing connections.
 
 use super::window::{OpenQuestion, ProofParts, QuestionWindow, Wrong};
 use super::{BridgeLink, ProofPeerError, ProofPeers, Question, of_block};
@@ -6,7 +6,6 @@ use crate::message::{BadPayload, PeerLeaf, PeerProof, PeerRoots, ProofRequest, U
 use apus_chain::KnownBlock;
 use apus_p2p::message::Message;
 use apus_p2p::transport::PeerError;
-use std::sync::atomic::Ordering;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -16,24 +15,20 @@ const TRIES: u32 = 6;
 const TRIES_UNANSWERED: u32 = 8;
 /// The wait before the second attempt at a peer. It doubles with each further attempt.
 const BACKOFF: Duration = Duration::from_millis(250);
-/// Idle timeout: a peer that owes an answer and sends no byte for this long is considered gone.
+/// Idle timeout: a peer that owes an answer and sends no byte of one for this long is considered gone.
 const SILENCE: Duration = Duration::from_secs(60);
 /// How often a wait checks for an interrupt.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// The answers to a list of questions, in order.
+/// A peer's answers to a list of questions, in order.
 pub struct ProofAnswers<'q> {
     peers: &'q ProofPeers<'q>,
+    /// The peer's index.
+    peer: usize,
     window: QuestionWindow<'q>,
     link: Option<BridgeLink>,
-    /// The only peer that is asked, by its index.
-    only: Option<usize>,
-    /// Whether each peer is known not to answer these questions.
-    ruled_out: Vec<bool>,
-    /// Whether to ask again while a peer does not answer, as one does that is behind.
+    /// Whether to ask again while the peer does not answer, as one does that is behind.
     waits: bool,
-    /// Addresses of the peers that have answered so far.
-    answered_by: Vec<String>,
     /// Failures since the last answer, and the start of the current wait.
     tries: u32,
     waiting_since: Instant,
@@ -49,6 +44,7 @@ enum Attempt {
 impl<'q> ProofAnswers<'q> {
     pub(super) fn new(
         peers: &'q ProofPeers<'q>,
+        peer: usize,
         questions: Box<dyn Iterator<Item = Question> + Send + 'q>,
     ) -> Self {
         let requests = questions.map(|question| match question {
@@ -66,22 +62,13 @@ impl<'q> ProofAnswers<'q> {
         });
         Self {
             peers,
+            peer,
             window: QuestionWindow::new(Box::new(requests)),
             link: None,
-            only: None,
-            ruled_out: peers.ruled_out(),
             waits: true,
-            answered_by: Vec::new(),
             tries: 0,
             waiting_since: Instant::now(),
         }
-    }
-
-    /// Asks only the peer of this index.
-    pub(super) fn of_one(mut self, peer: usize) -> Self {
-        self.only = Some(peer);
-        self.ruled_out.iter_mut().enumerate().for_each(|(at, out)| *out |= at != peer);
-        self
     }
 
     /// Sends the first questions. If that fails, it is tried again when their answers are taken.
@@ -93,7 +80,7 @@ impl<'q> ProofAnswers<'q> {
         }
     }
 
-    /// Asks each peer once: does not wait for peers that are behind.
+    /// Does not wait for a peer that is behind.
     #[must_use]
     pub const fn at_once(mut self) -> Self {
         self.waits = false;
@@ -103,7 +90,7 @@ impl<'q> ProofAnswers<'q> {
     /// Returns the answer to the next question, which must be for the roots after this block.
     ///
     /// # Errors
-    /// No peer answers.
+    /// The peer does not answer.
     pub fn roots(&mut self, block: &KnownBlock) -> Result<PeerRoots, ProofPeerError> {
         self.expect("roots", block)?;
         match self.next()? {
@@ -116,7 +103,7 @@ impl<'q> ProofAnswers<'q> {
     /// too long for one message is requested in parts.
     ///
     /// # Errors
-    /// No peer answers.
+    /// The peer does not answer.
     pub fn proof(&mut self, block: &KnownBlock) -> Result<PeerProof, ProofPeerError> {
         self.expect("proof", block)?;
         match self.next()? {
@@ -133,7 +120,7 @@ impl<'q> ProofAnswers<'q> {
     /// leaves. More than were asked for, or than fit into one message, are requested in parts.
     ///
     /// # Errors
-    /// No peer answers, or the first that does has another number of leaves.
+    /// The peer does not answer, or has another number of leaves.
     pub fn leaves(
         &mut self,
         block: &KnownBlock,
@@ -156,28 +143,24 @@ impl<'q> ProofAnswers<'q> {
                 answer.targets.len(),
                 answer.hashes.len()
             );
-            return Err(ProofPeerError::Parts { peer: self.last_peer(), block: *block, what });
+            return Err(ProofPeerError::Parts { peer: self.peer_name(), block: *block, what });
         }
         if count <= asked {
             return Ok(answer.leaves);
         }
         // Other questions are in flight on this connection.
-        let mut others = Self::new(self.peers, Box::new(std::iter::empty()));
-        if let Some(peer) = self.only {
-            others = others.of_one(peer);
-        }
+        let mut others = Self::new(self.peers, self.peer, Box::new(std::iter::empty()));
         Ok(others.in_parts(*block, ProofParts::leaves(block.hash, count))?.leaves)
     }
 
-    /// The peers that answered, for messages.
-    #[must_use]
-    pub fn answered_by(&self) -> String {
-        self.answered_by.join(" and ")
+    /// The peer's index.
+    pub(crate) const fn peer(&self) -> usize {
+        self.peer
     }
 
-    /// The peer of the last answer.
-    pub(crate) fn last_peer(&self) -> String {
-        self.link.as_ref().map_or_else(|| self.answered_by(), |link| link.name().to_owned())
+    /// The peer's address, for messages.
+    pub(crate) fn peer_name(&self) -> String {
+        self.peers.name_of(self.peer)
     }
 
     fn expect(&mut self, what: &'static str, block: &KnownBlock) -> Result<(), ProofPeerError> {
@@ -197,12 +180,11 @@ impl<'q> ProofAnswers<'q> {
             let message = UtreexoMessage::GetProof(request);
             self.window.insert_first(OpenQuestion { block, message });
             let answer = self.next()?;
-            let peer = self.last_peer();
             let taken = match answer {
                 Attempt::Answer(UtreexoMessage::Proof(proof)) => parts.take(proof),
                 _ => Err("a part is too long for a message".to_owned()),
             };
-            taken.map_err(|what| ProofPeerError::Parts { peer, block, what })?;
+            taken.map_err(|what| ProofPeerError::Parts { peer: self.peer_name(), block, what })?;
         }
         self.window.widen();
         Ok(parts.into_proof())
@@ -217,35 +199,30 @@ impl<'q> ProofAnswers<'q> {
             }
             match self.attempt() {
                 Ok(attempt) => return Ok(attempt),
-                Err((peer, error)) => self.recover(peer, error)?,
+                Err(error) => self.recover(error)?,
             }
         }
     }
 
-    /// Makes one attempt. An error includes the peer's index, and ends the connection.
-    fn attempt(&mut self) -> Result<Attempt, (usize, ProofPeerError)> {
+    /// Makes one attempt. An error ends the connection.
+    fn attempt(&mut self) -> Result<Attempt, ProofPeerError> {
         let mut link = self.link()?;
-        let (peer, name) = (link.peer(), link.name().to_owned());
         match self.wait(&mut link) {
             Ok(answer) => {
-                if !self.answered_by.contains(&name) {
-                    self.answered_by.push(name);
-                }
                 self.link = Some(link);
                 Ok(Attempt::Answer(answer))
             }
             // The message that is too long is the next answer, since all before it have arrived.
             Err(LinkEnd::Line(PeerError::TooLong { .. })) if self.asks_for_much() => {
                 self.window.lost();
-                self.window
-                    .first()
-                    .map_or(Err((peer, ProofPeerError::OutOfTurn { what: "proof" })), |first| {
-                        Ok(Attempt::TooLong(first.block))
-                    })
+                let first = self.window.first();
+                first
+                    .map(|first| Attempt::TooLong(first.block))
+                    .ok_or(ProofPeerError::OutOfTurn { what: "proof" })
             }
             Err(ended) => {
                 self.window.lost();
-                Err((peer, ended.by(name)))
+                Err(ended.by(self.peer_name()))
             }
         }
     }
@@ -256,20 +233,19 @@ impl<'q> ProofAnswers<'q> {
     }
 
     /// The current connection, an idle one, or a new one.
-    fn link(&mut self) -> Result<BridgeLink, (usize, ProofPeerError)> {
-        if let Some(link) = self.link.take().or_else(|| self.peers.take(&self.ruled_out)) {
-            return Ok(link);
+    fn link(&mut self) -> Result<BridgeLink, ProofPeerError> {
+        match self.link.take().or_else(|| self.peers.take(self.peer)) {
+            Some(link) => Ok(link),
+            None => BridgeLink::open(self.peer, &self.peers.addresses[self.peer], &self.peers.dial),
         }
-        // If all peers were ruled out, no attempt would be made.
-        let peer = self.peers.next(&self.ruled_out).unwrap_or_default();
-        let opened = BridgeLink::open(peer, &self.peers.addresses[peer], &self.peers.dial);
-        opened.map_err(|error| (peer, error))
     }
 
     /// Sends questions as far ahead as the window allows, and waits for the answer to the first one.
     fn wait(&mut self, link: &mut BridgeLink) -> Result<UtreexoMessage, LinkEnd> {
         let silence = SILENCE.min(self.peers.patience / 2);
-        let (mut heard, mut heard_at) = (link.received(), Instant::now());
+        // A peer's own pings are no sign that it will answer, so bytes of other messages do not count.
+        let (mut others, mut heard_at) = (0, Instant::now());
+        let mut heard = link.received();
         loop {
             self.send(link)?;
             if self.peers.is_interrupted() {
@@ -290,9 +266,10 @@ impl<'q> ProofAnswers<'q> {
                     }
                     _ => {}
                 }
+                others += bytes;
             }
-            if link.received() != heard {
-                (heard, heard_at) = (link.received(), Instant::now());
+            if link.received() > heard + others {
+                (heard, heard_at) = (link.received() - others, Instant::now());
             }
             let late = |during, after| Err(LinkEnd::Line(PeerError::Timeout { during, after }));
             if heard_at.elapsed() >= silence {
@@ -317,33 +294,27 @@ impl<'q> ProofAnswers<'q> {
     }
 
     /// Prepares another attempt, or returns the error if there is none left.
-    fn recover(&mut self, peer: usize, error: ProofPeerError) -> Result<(), ProofPeerError> {
+    fn recover(&mut self, error: ProofPeerError) -> Result<(), ProofPeerError> {
         if matches!(error, ProofPeerError::Interrupted | ProofPeerError::OutOfTurn { .. }) {
             return Err(error);
         }
-        // Older idle connections to the same peer are probably broken too.
-        self.peers.forget(peer);
+        // Older idle connections to the peer are probably broken too.
+        self.peers.forget(self.peer);
+        let pause = BACKOFF * (1 << self.tries);
         self.tries += 1;
         let is_behind = matches!(error, ProofPeerError::Unanswered { .. });
-        self.ruled_out[peer] |= !error.may_pass() || is_behind && !self.waits;
         let is_silent =
             matches!(error, ProofPeerError::Peer { error: PeerError::Timeout { .. }, .. });
-        if !error.may_pass() {
-            self.peers.left_out[peer].store(true, Ordering::Relaxed);
-        } else if is_silent {
-            // Each wait for it is long, and there may be others.
-            self.ruled_out[peer] |= self.peers.leave_out(peer);
-        }
-        // Tries each of the other peers once before waiting.
-        let others = self.ruled_out.iter().filter(|out| !**out).count() as u32;
-        let again = self.tries.checked_sub(others.max(1));
-        let pause = again.map_or(Duration::ZERO, |again| BACKOFF * (1 << again));
+        // Each wait for a silent peer is long, and there may be others.
+        let is_hopeless = !error.may_pass()
+            || is_behind && !self.waits
+            || is_silent && self.peers.has_others(self.peer);
         let waited = self.waiting_since.elapsed();
         let tries_max = if is_behind { TRIES_UNANSWERED } else { TRIES };
         // The next attempt needs some time, too: if the wait ended within it, its error would hide this one.
         let spared = if is_behind { self.peers.patience / 4 } else { Duration::ZERO };
         let is_late = waited + pause + spared >= self.peers.patience;
-        if others == 0 || self.tries >= tries_max || is_late {
+        if is_hopeless || self.tries >= tries_max || is_late {
             let (tries, seconds) = (self.tries, waited.as_secs());
             return Err(match tries {
                 1 => error,

@@ -1,13 +1,18 @@
-//! The decision logic, driven by a model of a peer: which answers count, which are missing, and how parts
-//! make a proof. The tests of `apus` cover sockets and the real program.
+//! The decision logic, driven by a model of a peer: which answers count, which are missing, how parts make a
+//! proof, and which peers are asked. The tests of `apus` cover sockets and the real program.
 
+use super::ProofPeers;
 use super::window::{OpenQuestion, ProofParts, QuestionWindow, Wrong};
 use crate::message::{
     PeerLeaf, PeerLeafScript, PeerProof, PeerRoots, ProofRequest, UtreexoMessage,
 };
-use apus_chain::{BlockHash, KnownBlock};
+use apus_chain::{BlockHash, KnownBlock, Network};
+use apus_p2p::transport::Dial;
 use proptest::prelude::*;
 use std::collections::VecDeque;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 fn block(height: u32) -> KnownBlock {
     let mut hash = [0; 32];
@@ -291,4 +296,48 @@ fn parts_that_were_not_requested_are_refused() {
     next(&mut parts);
     assert!(parts.request().is_none());
     refused(&mut parts, whole.clone(), "instead of nothing");
+}
+
+/// The peers with these ports; those in `absent` could not be reached at the start.
+fn peers<'a>(ports: &[u16], absent: &[usize], interrupt: &'a AtomicBool) -> ProofPeers<'a> {
+    let address = |port: &u16| SocketAddr::from((Ipv4Addr::LOCALHOST, *port)).into();
+    let addresses = ports.iter().map(address).collect();
+    let dial = Dial::new(Network::Regtest, 1);
+    let peers = ProofPeers::new(addresses, dial, Duration::from_secs(1), interrupt);
+    absent.iter().for_each(|peer| peers.set_aside(*peer));
+    peers
+}
+
+#[test]
+fn the_last_peer_is_never_left_out() {
+    let interrupt = AtomicBool::new(false);
+    let peers = peers(&[1, 2, 3], &[], &interrupt);
+    assert_eq!([peers.choose(1), peers.choose(1), peers.choose(2)].concat(), [0, 1, 2, 0]);
+    assert_eq!([peers.leave_out(1), peers.leave_out(1)], [Some(true), Some(false)]);
+    assert_eq!(peers.choose(3), [2, 0]);
+    assert!(peers.has_others(0));
+    assert_eq!(peers.leave_out(2), Some(true));
+    assert!(!peers.has_others(0));
+    assert_eq!((peers.leave_out(0), peers.choose(3)), (None, vec![0]));
+}
+
+/// A peer that could not be reached at the start is asked once all others have failed.
+#[test]
+fn absent_peers_are_asked_last() {
+    let interrupt = AtomicBool::new(false);
+    let peers = peers(&[1, 2, 3], &[0], &interrupt);
+    assert_eq!(peers.choose(3), [1, 2]);
+    assert_eq!(peers.leave_out(1), Some(true));
+    assert!(peers.has_others(2));
+    assert_eq!((peers.leave_out(2), peers.choose(3)), (Some(true), vec![0]));
+    assert_eq!(peers.leave_out(0), None);
+}
+
+/// A peer that is named twice is one peer.
+#[test]
+fn a_peer_named_twice_is_left_out_as_one() {
+    let interrupt = AtomicBool::new(false);
+    let peers = peers(&[1, 1, 2], &[], &interrupt);
+    assert_eq!((peers.leave_out(0), peers.leave_out(1)), (Some(true), Some(false)));
+    assert_eq!((peers.leave_out(2), peers.choose(3)), (None, vec![2]));
 }

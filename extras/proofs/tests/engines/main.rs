@@ -21,6 +21,7 @@ mod bridge;
 #[path = "../../../../crates/sync/tests/engines/crash_and_fault.rs"]
 mod crash_and_fault;
 
+mod bridges;
 mod caches;
 mod from_roots;
 mod leaf_change;
