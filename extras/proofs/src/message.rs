@@ -248,9 +248,8 @@ pub struct PeerRoots {
     pub proof: Vec<NodeHash>,
 }
 
-/// The most leaves that a block can delete: inputs of 41 bytes in one million non-witness bytes (utreexod
-/// `wire/utreexoblocksummary.go`, `MaxPossibleInputsPerBlock`).
-pub const LEAVES_MAX: usize = 24_386;
+/// The most leaves in a message: as many as a block can delete.
+pub const LEAVES_MAX: usize = apus_utreexo::TARGETS_MAX;
 /// The most hashes in a proof: that many leaves far apart in a forest of 51 rows (utreexod
 /// `wire/msgutreexoproof.go`, `MaxProofHashes`).
 pub const HASHES_MAX: usize = 36 * LEAVES_MAX + ((1 << 15) - LEAVES_MAX);

@@ -9,7 +9,7 @@ use apus_chain::{BlockHash, Height, HeightRange, Network, Reader};
 use apus_storage::Storage;
 use apus_sync::SyncError;
 use apus_sync::error::StorageResult;
-use apus_utreexo::{Proof, RangeFile, Roots};
+use apus_utreexo::{Proof, RangeFile, Roots, TARGETS_MAX};
 
 /// The result of a survey of adjacent proof files.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -145,7 +145,7 @@ impl ProofEntry {
         file: impl Fn() -> String,
     ) -> Result<Self, BridgeError> {
         let mut reader = Reader::new(entry);
-        let proof = Proof::read(&mut reader).map_err(|error| BridgeError::Entry {
+        let proof = Proof::read(&mut reader, TARGETS_MAX).map_err(|error| BridgeError::Entry {
             file: file(),
             height,
             error,

@@ -49,7 +49,7 @@ pub use leaf::{Leaf, LeafBatch, leaf_hash, leaf_hashes};
 pub use leaf_data::{CompactLeaf, LeafDataError, LeafScript, Spender, write_compact_leaf};
 pub use node::NodeHash;
 pub use position::{LEAVES_MAX, PROOF_ROWS, Position, forest_rows};
-pub use proof::{Proof, ProofBytesError};
+pub use proof::{Proof, ProofBytesError, TARGETS_MAX};
 pub use range_file::{
     ENTRY_BYTES_MAX, RANGE_BLOCKS_MAX, RangeBlock, RangeFile, RangeFileError, RangeHead,
     RangeWriter, range_file_name, range_of_name,

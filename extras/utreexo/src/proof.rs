@@ -39,6 +39,10 @@ pub struct Proof {
     pub hashes: Vec<NodeHash>,
 }
 
+/// The most leaves that a block can delete: inputs of 41 bytes in one million non-witness bytes (utreexod
+/// `wire/utreexoblocksummary.go`, `MaxPossibleInputsPerBlock`).
+pub const TARGETS_MAX: usize = 24_386;
+
 impl Proof {
     /// Appends the encoded proof.
     pub fn write(&self, out: &mut Vec<u8>) {
@@ -48,10 +52,15 @@ impl Proof {
         self.hashes.iter().for_each(|hash| out.extend_from_slice(&hash.0));
     }
 
-    /// Reads the proof that begins here, as [`write`](Self::write) writes it. Does not check whether it
-    /// proves anything.
-    pub fn read(reader: &mut Reader<'_>) -> Result<Self, ProofBytesError> {
+    /// Reads the proof that begins here, as [`write`](Self::write) writes it, of at most `targets_max` leaves: a
+    /// target takes a byte, but eight in memory. Does not check whether it proves anything.
+    pub fn read(reader: &mut Reader<'_>, targets_max: usize) -> Result<Self, ProofBytesError> {
+        let offset = reader.position();
         let count = read_count(reader, "targets", 1)?;
+        if count > targets_max {
+            let (value, limit) = (count as u64, targets_max as u64);
+            return Err(ReadError::TooLarge { offset, value, limit }.into());
+        }
         let mut targets = Vec::with_capacity(count);
         for _ in 0..count {
             targets.push(reader.compact_u64()?);
@@ -84,7 +93,7 @@ mod tests {
 
     fn read(bytes: &[u8]) -> Result<(Proof, usize), ProofBytesError> {
         let mut reader = Reader::new(bytes);
-        Ok((Proof::read(&mut reader)?, reader.position()))
+        Ok((Proof::read(&mut reader, TARGETS_MAX)?, reader.position()))
     }
 
     fn proof() -> impl Strategy<Value = Proof> {
@@ -118,6 +127,15 @@ mod tests {
                 prop_assert_eq!(&again, &bytes[..length]);
             }
         }
+    }
+
+    #[test]
+    fn the_number_of_targets_is_limited() {
+        let bytes = [3, 0, 0, 0, 0];
+        let read = |most: usize| Proof::read(&mut Reader::new(&bytes), most);
+        assert_eq!(read(3).unwrap().targets, [0; 3]);
+        let refused = ReadError::TooLarge { offset: 0, value: 3, limit: 2 };
+        assert_eq!(read(2), Err(ProofBytesError::Read(refused)));
     }
 
     #[test]

@@ -9,7 +9,7 @@
 use apus_chain::Reader;
 use apus_fuzz::Input;
 use apus_fuzz::forest_model::{EMPTY, ForestModel, Node};
-use apus_utreexo::{Fragment, NodeHash, Proof, Roots};
+use apus_utreexo::{Fragment, NodeHash, Proof, Roots, TARGETS_MAX};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -50,7 +50,7 @@ fuzz_target!(|data: &[u8]| {
 
     let rest = input.rest();
     let mut reader = Reader::new(rest);
-    if let Ok(proof) = Proof::read(&mut reader) {
+    if let Ok(proof) = Proof::read(&mut reader, TARGETS_MAX) {
         let mut again = Vec::new();
         proof.write(&mut again);
         assert_eq!(again, &rest[..reader.position()]);

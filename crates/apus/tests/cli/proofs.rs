@@ -3,7 +3,7 @@
 use crate::sandbox::{REGTEST, Sandbox};
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::utreexod::recorded_proofs;
-use apus_utreexo::{Proof, RangeFile};
+use apus_utreexo::{Proof, RangeFile, TARGETS_MAX};
 use bitcoin::Network;
 use bitcoin::blockdata::constants::genesis_block;
 use bitcoin::consensus::encode::deserialize;
@@ -43,7 +43,7 @@ fn expect_the_same(sandbox: &Sandbox, name: &str, records: &[Value]) {
             let mut entry = Vec::new();
             file.entry(height, &mut entry).unwrap();
             let mut reader = apus_chain::Reader::new(&entry);
-            let proof = Proof::read(&mut reader).unwrap();
+            let proof = Proof::read(&mut reader, TARGETS_MAX).unwrap();
             assert_eq!(json!(height), record["height"]);
             assert_eq!(file.block(height).unwrap().hash.to_string(), record["hash"]);
             assert_eq!(json!(proof.targets), record["prooftargets"], "{height}");

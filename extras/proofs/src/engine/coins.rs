@@ -6,8 +6,8 @@
 //! without a coin, but the proof must cover all leaves.
 
 use apus_chain::{
-    BlockBytes, BlockHash, CoinRef, HeaderChain, Height, InputView, OutPoint, Params, Reader,
-    WitnessView, is_unspendable,
+    BlockBytes, BlockHash, BlockView, CoinRef, HeaderChain, Height, InputView, OutPoint, Params,
+    Reader, WitnessView, is_unspendable,
 };
 use apus_engine::connect::coins_of;
 use apus_engine::tx_table::TxTable;
@@ -111,6 +111,11 @@ pub(super) struct BlockCoins<'b> {
     leaves: Vec<(OutPoint, CompactLeaf<'b>)>,
 }
 
+/// The most coins that a block can spend: one for each input but the coinbase's.
+pub(super) fn spends_max(block: &BlockView<'_>) -> usize {
+    block.input_count().saturating_sub(1)
+}
+
 /// The context for reading an entry.
 pub(super) struct EntryReading<'a, 'b> {
     pub(super) params: &'a Params,
@@ -127,14 +132,14 @@ impl<'b> BlockCoins<'b> {
         reading: EntryReading<'_, 'b>,
     ) -> Result<(Proof, Self), EntryError> {
         let mut reader = Reader::new(entry);
-        let proof = Proof::read(&mut reader)?;
         let view = reading.block.view();
+        let proof = Proof::read(&mut reader, spends_max(&view))?;
         reading.table.clear();
         let coins = Self {
             hash: reading.block.hash(),
             made: Vec::with_capacity(view.output_count()),
             sources: Vec::with_capacity(view.input_count()),
-            leaves: Vec::with_capacity(proof.targets.len().min(view.input_count())),
+            leaves: Vec::with_capacity(proof.targets.len()),
         };
         let mut walk = InputWalk { reading, reader, count: proof.targets.len(), needed: 0, coins };
         walk.block()?;

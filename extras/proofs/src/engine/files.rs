@@ -151,7 +151,7 @@ struct FileEntries {
 }
 
 impl ProofReader for FileEntries {
-    fn read(&mut self, block: &KnownBlock, out: &mut Vec<u8>) -> Result<(), String> {
+    fn read(&mut self, block: &KnownBlock, _: usize, out: &mut Vec<u8>) -> Result<(), String> {
         let named = |error: &dyn std::fmt::Display| format!("{}: {error}", self.path.display());
         match self.file.block(block.height) {
             Some(other) if other.hash != block.hash => {
@@ -265,12 +265,17 @@ pub type Retry<'a> = Box<dyn Fn(&SyncError) -> bool + 'a>;
 
 /// Reads the entries of one range.
 pub trait ProofReader: Send {
-    /// Reads the entry of a block into `out`, replacing its content: the proof of the coins that it spends,
-    /// then the compact leaves (`docs/utreexo.md`).
+    /// Reads the entry of a block into `out`, replacing its content: the proof of the coins that it spends, at
+    /// most `spends_max`, then the compact leaves (`docs/utreexo.md`).
     ///
     /// # Errors
     /// A message with the place and the cause.
-    fn read(&mut self, block: &KnownBlock, out: &mut Vec<u8>) -> Result<(), String>;
+    fn read(
+        &mut self,
+        block: &KnownBlock,
+        spends_max: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), String>;
 
     /// The source of the data, for messages: a file or a peer.
     fn origin(&self) -> String;

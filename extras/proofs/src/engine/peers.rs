@@ -404,8 +404,13 @@ struct PeerEntries<'a> {
 }
 
 impl ProofReader for PeerEntries<'_> {
-    fn read(&mut self, block: &KnownBlock, out: &mut Vec<u8>) -> Result<(), String> {
-        let answer = self.answers.proof(block).map_err(|error| error.to_string());
+    fn read(
+        &mut self,
+        block: &KnownBlock,
+        spends_max: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), String> {
+        let answer = self.answers.proof(block, spends_max).map_err(|error| error.to_string());
         let read = answer.and_then(|proof| {
             let written = write_entry(proof, out);
             written.map_err(|what| format!("{}: {what}", self.answers.peer_name()))

@@ -20,7 +20,7 @@
 //! The engine keeps no UTXO set. The number and total amount of the coins follow from those created and
 //! spent.
 
-use super::coins::{BlockCoins, EntryReading};
+use super::coins::{BlockCoins, EntryReading, spends_max};
 use super::{AmountSums, ForestStart, Partial, ProofRange, ProofReader, ProvenError, RootsDiffer};
 use apus_chain::{
     BlockBytes, CoinRef, HeaderChain, Height, HeightRange, KnownBlock, Params, TxView,
@@ -133,7 +133,7 @@ impl<'a> Pass for Utreexo<'a> {
         }
         let Segment { range, scratch, .. } = segment;
         scratch.of = None;
-        let read = range.reader.read(&id, &mut scratch.entry);
+        let read = range.reader.read(&id, spends_max(&block.view()), &mut scratch.entry);
         read.map_err(|what| ProvenError::NotThere { block: id, what })?;
         scratch.of = Some(id.height);
         Ok(())

@@ -100,17 +100,21 @@ impl<'q> ProofAnswers<'q> {
     }
 
     /// Returns the answer to the next question, which must be for the proof of this block. A proof that is
-    /// too long for one message is requested in parts.
+    /// too long for one message is requested in parts, if it has at most `targets_max` targets.
     ///
     /// # Errors
     /// The peer does not answer.
-    pub fn proof(&mut self, block: &KnownBlock) -> Result<PeerProof, ProofPeerError> {
+    pub fn proof(
+        &mut self,
+        block: &KnownBlock,
+        targets_max: usize,
+    ) -> Result<PeerProof, ProofPeerError> {
         self.expect("proof", block)?;
         match self.next()? {
             Attempt::Answer(UtreexoMessage::Proof(proof)) => Ok(proof),
             Attempt::TooLong(block) => {
                 self.window.skip_first();
-                self.in_parts(block, ProofParts::new(block.hash))
+                self.in_parts(block, ProofParts::new(block.hash, targets_max))
             }
             Attempt::Answer(_) => Err(ProofPeerError::OutOfTurn { what: "proof" }),
         }

@@ -228,7 +228,7 @@ proptest! {
         hashes in prop_oneof![Just(0usize), 1usize..3, 124_990usize..125_010, 249_980usize..250_010],
     ) {
         let whole = whole(leaves, hashes);
-        let mut parts = ProofParts::new(whole.block);
+        let mut parts = ProofParts::new(whole.block, leaves);
         let mut requests = 0;
         while let Some(request) = parts.request() {
             let part = part(&whole, &request);
@@ -276,12 +276,13 @@ fn parts_that_were_not_requested_are_refused() {
         let text = parts.take(part).unwrap_err();
         assert!(text.contains(message), "{text}");
     };
-    let mut parts = ProofParts::new(whole.block);
-    refused(
-        &mut parts,
-        whole.clone(),
-        "500 targets, 3 hashes and 500 leaves instead of targets only",
-    );
+    let targets = |parts: &ProofParts| part(&whole, &parts.request().unwrap());
+    let mut parts = ProofParts::new(whole.block, 499);
+    let many = targets(&parts);
+    refused(&mut parts, many, "500 targets, 0 hashes and 0 leaves instead of at most 499 targets");
+    let mut parts = ProofParts::new(whole.block, 500);
+    let said = "500 targets, 3 hashes and 500 leaves instead of at most 500 targets";
+    refused(&mut parts, whole.clone(), said);
     let next = |parts: &mut ProofParts| {
         let request = parts.request().unwrap();
         assert_eq!(parts.take(part(&whole, &request)), Ok(()));

@@ -209,6 +209,8 @@ const LEAVES: usize = (PAYLOAD_BYTES_MAX - HEAD_BYTES) / LEAF_BYTES_MAX;
 /// A proof that is requested in parts.
 pub(super) struct ProofParts {
     proof: PeerProof,
+    /// The most targets.
+    targets_max: usize,
     /// The part requested next; `None` once all parts have arrived.
     next: Option<ProofPart>,
 }
@@ -221,17 +223,19 @@ enum ProofPart {
 }
 
 impl ProofParts {
-    pub(super) const fn new(block: BlockHash) -> Self {
+    /// The parts of a proof with at most this many targets.
+    pub(super) const fn new(block: BlockHash, targets_max: usize) -> Self {
         let proof =
             PeerProof { block, hashes: Vec::new(), targets: Vec::new(), leaves: Vec::new() };
-        Self { proof, next: Some(ProofPart::Targets) }
+        Self { proof, targets_max, next: Some(ProofPart::Targets) }
     }
 
     /// The parts for the leaf data only, of a block with this many leaves.
     pub(super) fn leaves(block: BlockHash, count: usize) -> Self {
         // Only their number matters.
         let (hashes, targets, leaves) = (Vec::new(), vec![0; count], Vec::new());
-        Self { proof: PeerProof { block, hashes, targets, leaves }, next: Some(ProofPart::Leaves) }
+        let proof = PeerProof { block, hashes, targets, leaves };
+        Self { proof, targets_max: count, next: Some(ProofPart::Leaves) }
     }
 
     /// The next request; `None` once the proof is complete.
@@ -262,9 +266,11 @@ impl ProofParts {
     pub(super) fn take(&mut self, part: PeerProof) -> Result<(), String> {
         let found = [part.targets.len(), part.hashes.len(), part.leaves.len()];
         let (asked, fits) = match (self.next, found) {
-            // The message limits the number of targets.
-            (Some(ProofPart::Targets), [_, hashes, leaves]) => {
-                ("targets only".to_owned(), hashes == 0 && leaves == 0)
+            // Each target is followed by a leaf of up to 10 kB.
+            (Some(ProofPart::Targets), [targets, hashes, leaves]) => {
+                let most = self.targets_max;
+                let fits = targets <= most && hashes == 0 && leaves == 0;
+                (format!("at most {most} targets"), fits)
             }
             (Some(ProofPart::Hashes), [targets, hashes, leaves]) => {
                 let most = self.hashes_wanted();

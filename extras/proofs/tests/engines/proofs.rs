@@ -18,7 +18,7 @@ use apus_testkit::rng::Rng;
 use apus_testkit::storage::{AfterCrash, CrashStorage, FaultStorage, Operation};
 use apus_utreexo::{
     CompactLeaf, PageId, Pages, Proof, RangeFile, RangeHead, RangeWriter, Roots, Spender,
-    leaf_hash, range_file_name,
+    TARGETS_MAX, leaf_hash, range_file_name,
 };
 use bitcoin::Block;
 use bitcoin::hashes::Hash;
@@ -128,7 +128,7 @@ fn spent_below(block: &Block) -> Vec<bitcoin::TxIn> {
 /// An entry has the library's proof and the leaf data of the leaves that the block spends.
 fn expect_entry(chain: &[Block], height: Height, entry: &[u8], model: &BlockProof) {
     let mut reader = Reader::new(entry);
-    let proof = Proof::read(&mut reader).unwrap();
+    let proof = Proof::read(&mut reader, TARGETS_MAX).unwrap();
     assert_eq!(proof.targets, model.targets, "{height}");
     let hashes: Vec<[u8; 32]> = proof.hashes.iter().map(|hash| hash.0).collect();
     assert_eq!(hashes, model.hashes, "{height}");

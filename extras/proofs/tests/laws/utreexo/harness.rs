@@ -48,7 +48,7 @@ impl ProofSource for Ranges {
 struct Reading<'a>(&'a [Option<Vec<u8>>]);
 
 impl ProofReader for Reading<'_> {
-    fn read(&mut self, block: &KnownBlock, out: &mut Vec<u8>) -> Result<(), String> {
+    fn read(&mut self, block: &KnownBlock, _: usize, out: &mut Vec<u8>) -> Result<(), String> {
         let entry = self.0.get(block.height as usize).and_then(Option::as_ref);
         out.clone_from(entry.ok_or_else(|| "it was lost".to_owned())?);
         Ok(())

@@ -4,7 +4,7 @@ use crate::swiftsync::harness::{Chain, without_bip34};
 use crate::utreexo::bridge::{Entry, ProofCoin, ProofData, proofs_of, proofs_with_lie};
 use crate::utreexo::harness::{Ranges, engine, range, run};
 use crate::utreexo::valid::random;
-use apus_chain::{Height, HeightRange, KnownBlock, Network, Params};
+use apus_chain::{Height, HeightRange, KnownBlock, Network, Params, ReadError};
 use apus_proofs::engine::{EntryError, LeafFault, Partial, ProvenError, ProvenMergeError};
 use apus_sync::engines::pass::{PartialResult, Pass};
 use apus_testkit::chain::{BlockPlan, ChainBuilder, ScriptKind};
@@ -147,7 +147,18 @@ fn proofs_of_other_coins_are_refused() {
         it.coins.push(it.coins[0].clone());
     });
     let needed = data.entries[height as usize].coins.len();
-    assert_eq!(more, EntryError::Surplus { leaves: needed + 1, needed });
+    let txs = &chain.blocks[height as usize].txdata[1..];
+    let inputs = txs.iter().map(|tx| tx.input.len()).sum::<usize>();
+    let too_many = |value: usize| {
+        let (value, limit) = (value as u64, inputs as u64);
+        EntryError::Bytes(ReadError::TooLarge { offset: 0, value, limit }.into())
+    };
+    match inputs == needed {
+        true => assert_eq!(more, too_many(needed + 1)),
+        false => assert_eq!(more, EntryError::Surplus { leaves: needed + 1, needed }),
+    }
+    let many = changed(&example, |it| it.proof.targets.resize(inputs + 9, 0));
+    assert_eq!(many, too_many(inputs + 9));
     // A coin is left out, as if it did not exist.
     let mut fewer = data.entries[height as usize].clone();
     fewer.coins.pop();

@@ -5,7 +5,7 @@ use crate::utreexo::harness::{Ranges, run};
 use apus_chain::{HeightRange, Network, Params, Reader};
 use apus_testkit::rng::Rng;
 use apus_testkit::utreexod::recorded_proofs;
-use apus_utreexo::{Proof, Roots};
+use apus_utreexo::{Proof, Roots, TARGETS_MAX};
 use bitcoin::Block;
 use bitcoin::consensus::encode::deserialize_hex;
 use bitcoin::hex::FromHex;
@@ -20,7 +20,7 @@ fn bytes(text: &Value) -> Vec<u8> {
 fn entry(record: &Value) -> Vec<u8> {
     let bytes = bytes(&record["proof"]);
     let mut reader = Reader::new(&bytes);
-    let proof = Proof::read(&mut reader).unwrap();
+    let proof = Proof::read(&mut reader, TARGETS_MAX).unwrap();
     assert_eq!(reader.compact_size().unwrap(), proof.targets.len());
     let mut entry = Vec::new();
     proof.write(&mut entry);
