@@ -121,8 +121,8 @@ fn watch(state: &mut NetworkState, shared: &NetworkShared, now: u64) {
 }
 
 /// Disconnects the dialled peers after a while if none of them has the wanted blocks, or each has refused
-/// them once, and those that stay behind our chain. They make room for other peers, or for themselves on a better
-/// connection.
+/// them once; and found peers that stay behind our chain. They make room for other peers, or for themselves on a
+/// better connection.
 fn drop_useless(state: &mut NetworkState, now: u64) {
     if now < state.usefulness_at {
         return;

@@ -88,7 +88,7 @@ fn an_index_that_no_output_has() {
     }
 }
 
-/// A thread that finds wrong hints early waits for those that process lower blocks.
+/// A thread that finds wrong hints early waits for the threads of lower blocks.
 #[test]
 fn of_several_wrong_hints_the_lowest_are_reported() {
     let world = World::small(116);

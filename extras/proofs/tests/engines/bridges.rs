@@ -1,4 +1,4 @@
-//! Validation with proofs from two bridges, one of which fails: it is left out, and the user is told.
+//! Validation with proofs from two bridges, one of which fails: it is left out, and the user sees why.
 
 use crate::bridge::{ProofData, proofs_of};
 use crate::harness::{Job, Place, World, hash_of};
@@ -162,14 +162,14 @@ fn a_bridge_that_fails_is_left_out() {
     ] {
         let both = bridges(&world, &[failure, Failure::Never]);
         let place = Place::new();
-        let (ended, told) = warnings(&by_bridges(&world, &both), &place);
+        let (ended, said) = warnings(&by_bridges(&world, &both), &place);
         ended.unwrap_or_else(|error| panic!("{failure:?}: {error}"));
         let (name, roots) = truth(&world).commitment;
         assert!(place.output_files()[name] == roots, "{failure:?}: other roots");
         let left_out = format!("asks {} nothing more", both[0]);
         let expected = usize::from(failure != Failure::Never);
-        assert_eq!(told.len(), expected, "{failure:?}: {told:?}");
-        assert!(told.iter().all(|text| text.contains(&left_out)), "{failure:?}: {told:?}");
+        assert_eq!(said.len(), expected, "{failure:?}: {said:?}");
+        assert!(said.iter().all(|text| text.contains(&left_out)), "{failure:?}: {said:?}");
     }
 }
 
@@ -179,8 +179,8 @@ fn the_last_bridge_that_fails_ends_the_job() {
     let world = World::small(961);
     let forges = bridges(&world, &[Failure::ForgesRoots]).remove(0);
     let job = by_bridges(&world, &[forges.clone(), forges.clone()]);
-    let (ended, told) = warnings(&job, &Place::new());
+    let (ended, said) = warnings(&job, &Place::new());
     let error = ended.unwrap_err().to_string();
     assert!(error.contains(&format!("from {forges}")), "{error}");
-    assert!(told.is_empty(), "{told:?}");
+    assert!(said.is_empty(), "{said:?}");
 }
