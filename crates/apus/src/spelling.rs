@@ -21,7 +21,7 @@ const FEATURES: [(&str, bool); 7] = [
 /// Returns advice about the word that clap refused; `None` if there is none.
 pub(crate) fn advice(error: &clap::Error, words: impl Iterator<Item = OsString>) -> Option<String> {
     let refused = [ContextKind::InvalidSubcommand, ContextKind::InvalidArg];
-    if refused.into_iter().any(|kind| error.get(kind).is_some_and(|it| is_url(it))) {
+    if refused.into_iter().any(|kind| error.get(kind).is_some_and(is_url)) {
         return Some(
             "unexpected argument: write a URL behind its option (not shown here, because it may contain a password)"
                 .to_owned(),

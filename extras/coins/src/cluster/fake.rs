@@ -26,7 +26,7 @@ impl FakeServer {
         thread::spawn(move || {
             for (number, stream) in listener.incoming().enumerate() {
                 let answer = Arc::clone(&answer);
-                thread::spawn(move || serve(stream.unwrap(), &|words| answer(number, words)));
+                thread::spawn(move || serve(stream.unwrap(), number, &*answer));
             }
         });
         Self(address)
@@ -44,7 +44,7 @@ impl FakeServer {
     }
 }
 
-fn serve(stream: TcpStream, answer: &dyn Fn(&[Vec<u8>]) -> Option<Vec<u8>>) {
+fn serve(stream: TcpStream, number: usize, answer: &Answer) {
     let mut to = stream.try_clone().unwrap();
     // A command has the form of an answer.
     let mut commands = ServerAnswers::new(BufReader::new(stream));
@@ -52,7 +52,7 @@ fn serve(stream: TcpStream, answer: &dyn Fn(&[Vec<u8>]) -> Option<Vec<u8>>) {
         let words: Vec<Vec<u8>> = from_redis_value(command).unwrap();
         let answer = match &words[0][..] {
             b"CLUSTER" => Some(b"-ERR This instance has cluster support disabled\r\n".to_vec()),
-            _ => answer(&words),
+            _ => answer(number, &words),
         };
         match answer {
             Some(answer) if to.write_all(&answer).is_ok() => {}
