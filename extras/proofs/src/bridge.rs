@@ -115,14 +115,6 @@ impl Pages for SharedPages {
     fn read(&self, page: PageId, out: &mut Vec<u8>) -> Result<bool, StoreError> {
         self.0.read(page, out)
     }
-
-    fn read_many(
-        &self,
-        pages: &[PageId],
-        found: &mut dyn FnMut(usize, &[u8]),
-    ) -> Result<(), StoreError> {
-        self.0.read_many(pages, found)
-    }
 }
 
 /// Builds the forest and writes the proofs, block by block.

@@ -30,13 +30,13 @@ use cache::Cache;
 use touched::{TouchedPage, touched_levels};
 use work::{PAGES_AT_ONCE, Work, compute};
 
-/// Why a forest cannot apply or undo a block.
+/// Why a forest cannot apply a block.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ForestError<E> {
     /// The store failed.
     #[error("cannot read {page} of the forest")]
     Read {
-        /// The first of the requested pages.
+        /// The page.
         page: PageId,
         /// The store's error.
         source: E,
@@ -62,20 +62,6 @@ pub enum ForestError<E> {
         leaf: u64,
         /// Number of leaves ever added.
         leaves: u64,
-    },
-    /// Undo would restore a leaf that is live.
-    #[error("cannot undo a block that spent leaf {leaf}: the leaf is live")]
-    Live {
-        /// Index of the leaf, from 0.
-        leaf: u64,
-    },
-    /// There are fewer leaves than the block to undo claims to have added.
-    #[error("cannot undo a block that added {added} leaves: there are only {leaves}")]
-    TooFew {
-        /// Number of leaves ever added.
-        leaves: u64,
-        /// Number of leaves that the block claims to have added.
-        added: u64,
     },
     /// A block spends a leaf twice.
     #[error("leaf {leaf} is spent twice by one block")]
@@ -154,18 +140,6 @@ impl<P: Pages> Forest<P> {
         done
     }
 
-    /// Undoes the last applied block: restores the leaves that it spent, with their hashes, in any order, and
-    /// removes the leaves that it added. After an error the forest is unchanged.
-    pub fn undo(
-        &mut self,
-        spent: &[(u64, NodeHash)],
-        added: u64,
-    ) -> Result<(), ForestError<P::Error>> {
-        let done = self.put_back(spent, added);
-        self.cache.trim(self.bytes_max);
-        done
-    }
-
     /// Whether changed pages take more than half of the memory, so that it is time to store them.
     pub fn wants_store(&self) -> bool {
         self.cache.changed_bytes() > self.bytes_max / 2
@@ -182,8 +156,7 @@ impl<P: Pages> Forest<P> {
         }
     }
 
-    /// Marks all [changes](Self::changes) as stored. No block may have been applied or undone since they were
-    /// read.
+    /// Marks all [changes](Self::changes) as stored. No block may have been applied since they were read.
     pub fn set_stored(&mut self) {
         self.cache.set_stored();
         self.cache.trim(self.bytes_max);
@@ -195,7 +168,7 @@ impl<P: Pages> Forest<P> {
         added: &[NodeHash],
     ) -> Result<Proof, ForestError<P::Error>> {
         let leaves = self.leaves();
-        let (order, ascending) = in_order(spent.iter().copied(), leaves)?;
+        let (order, ascending) = in_order(spent, leaves)?;
         let end = leaves.checked_add(added.len() as u64).filter(|end| *end <= LEAVES_MAX);
         let end = end.ok_or(ForestError::TooMany { leaves, added: added.len() })?;
         let mut levels = touched_levels(&ascending, leaves..end);
@@ -210,27 +183,6 @@ impl<P: Pages> Forest<P> {
         self.change(&levels, changes);
         self.roots = self.roots_after(&levels, end);
         Ok(proof)
-    }
-
-    fn put_back(
-        &mut self,
-        spent: &[(u64, NodeHash)],
-        added: u64,
-    ) -> Result<(), ForestError<P::Error>> {
-        let end = self.leaves();
-        let leaves = end.checked_sub(added).ok_or(ForestError::TooFew { leaves: end, added })?;
-        let (order, ascending) = in_order(spent.iter().map(|(leaf, _)| *leaf), leaves)?;
-        let mut levels = touched_levels(&ascending, leaves..end);
-        self.load(&mut levels)?;
-        if let Some(leaf) = levels[0].iter().find_map(TouchedPage::first_live) {
-            return Err(ForestError::Live { leaf });
-        }
-        let mut changes: Vec<NodeHash> = order.into_iter().map(|at| spent[at].1).collect();
-        changes.resize(spent.len() + (end - leaves) as usize, NodeHash::EMPTY);
-        self.change(&levels, changes);
-        self.roots = self.roots_after(&levels, leaves);
-        self.cut(&levels, leaves);
-        Ok(())
     }
 
     /// Sets the hashes of the leaves that a block touches, and computes all nodes above them.
@@ -258,18 +210,19 @@ impl<P: Pages> Forest<P> {
     /// The roots of `leaves` leaves, after a block that touched these pages.
     fn roots_after(&self, levels: &[Vec<TouchedPage>], leaves: u64) -> Roots {
         let root = |tree: prove::Tree| {
-            // A tree that the block did not touch existed before; if undo touched it, it is in these pages.
-            let touched = [tree.root(), tree.root_as_child()].into_iter().find_map(|spot| {
+            // A tree that the block did not touch existed before.
+            let touched = || {
+                let spot = tree.root();
                 let pages = levels.get(spot.level)?;
                 let at = pages.binary_search_by_key(&spot.index, |page| page.index).ok()?;
                 let page = self.cache.page(pages[at].slot());
                 Some(page.hash(&page.shape(), spot.row, spot.bit))
-            });
+            };
             let before = || {
                 let mut before = prove::trees(self.roots.leaves).zip(&self.roots.hashes);
                 before.find(|(old, _)| old.row == tree.row).map(|(_, hash)| *hash)
             };
-            touched.or_else(before).unwrap_or_default()
+            touched().or_else(before).unwrap_or_default()
         };
         Roots { leaves, hashes: prove::trees(leaves).map(root).collect() }
     }
@@ -277,11 +230,8 @@ impl<P: Pages> Forest<P> {
 
 /// Sorts a block's leaves: returns their original indexes in ascending order of the leaves, and the sorted
 /// leaves.
-fn in_order<E>(
-    spent: impl Iterator<Item = u64>,
-    leaves: u64,
-) -> Result<(Vec<usize>, Vec<u64>), ForestError<E>> {
-    let mut order: Vec<(u64, usize)> = spent.zip(0..).collect();
+fn in_order<E>(spent: &[u64], leaves: u64) -> Result<(Vec<usize>, Vec<u64>), ForestError<E>> {
+    let mut order: Vec<(u64, usize)> = spent.iter().copied().zip(0..).collect();
     order.sort_unstable();
     if let Some(twice) = order.windows(2).find(|pair| pair[0].0 == pair[1].0) {
         return Err(ForestError::Twice { leaf: twice[0].0 });

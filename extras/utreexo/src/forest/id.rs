@@ -57,24 +57,6 @@ pub trait Pages {
 
     /// Appends the bytes of a page; returns `false` if there is no such page.
     fn read(&self, page: PageId, out: &mut Vec<u8>) -> Result<bool, Self::Error>;
-
-    /// Calls `found` with the bytes of many pages, each with its index in `pages`, in any order; missing
-    /// pages are left out. The pages are of one level and ascend. A store that can have several reads in
-    /// flight should override this.
-    fn read_many(
-        &self,
-        pages: &[PageId],
-        found: &mut dyn FnMut(usize, &[u8]),
-    ) -> Result<(), Self::Error> {
-        let mut bytes = Vec::new();
-        for (at, page) in pages.iter().enumerate() {
-            bytes.clear();
-            if self.read(*page, &mut bytes)? {
-                found(at, &bytes);
-            }
-        }
-        Ok(())
-    }
 }
 
 impl<P: Pages + ?Sized> Pages for &P {
@@ -82,14 +64,6 @@ impl<P: Pages + ?Sized> Pages for &P {
 
     fn read(&self, page: PageId, out: &mut Vec<u8>) -> Result<bool, Self::Error> {
         (**self).read(page, out)
-    }
-
-    fn read_many(
-        &self,
-        pages: &[PageId],
-        found: &mut dyn FnMut(usize, &[u8]),
-    ) -> Result<(), Self::Error> {
-        (**self).read_many(pages, found)
     }
 }
 

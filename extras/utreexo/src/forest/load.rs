@@ -97,18 +97,18 @@ impl<P: Pages> Forest<P> {
 
     /// Reads pages of one level.
     fn read(&mut self, ids: &[PageId]) -> Result<Vec<Page>, ForestError<P::Error>> {
-        let Some(first) = ids.first() else { return Ok(Vec::new()) };
-        let mut pages = vec![None; ids.len()];
-        let mut found = |at: usize, bytes: &[u8]| pages[at] = Some(Page::read(bytes));
-        let read = self.pages.read_many(ids, &mut found);
-        read.map_err(|source| ForestError::Read { page: *first, source })?;
-        self.pages_read += ids.len() as u64;
-        let page = |(read, id): (Option<Result<Page, PageFault>>, &PageId)| match read {
-            None => Err(ForestError::Missing { page: *id }),
-            Some(Err(fault)) => Err(ForestError::Damaged { page: *id, fault }),
-            Some(Ok(page)) => Ok(page),
-        };
-        pages.into_iter().zip(ids).map(page).collect()
+        let (mut pages, mut bytes) = (Vec::with_capacity(ids.len()), Vec::new());
+        for &page in ids {
+            bytes.clear();
+            let read = self.pages.read(page, &mut bytes);
+            if !read.map_err(|source| ForestError::Read { page, source })? {
+                return Err(ForestError::Missing { page });
+            }
+            let read = Page::read(&bytes);
+            pages.push(read.map_err(|fault| ForestError::Damaged { page, fault })?);
+            self.pages_read += 1;
+        }
+        Ok(pages)
     }
 
     /// Creates the pages of new levels. The first page of each holds the whole forest so far.
@@ -118,26 +118,8 @@ impl<P: Pages> Forest<P> {
             for page in pages {
                 let whole = if page.index == 0 { Page::of_first(top) } else { Page::default() };
                 let (id, shape) = (PageId::new(level, page.index), whole.shape());
-                let slot = match self.cache.find(id) {
-                    // An undone block left this page in the cache.
-                    Some(slot) => self.replace(slot, whole),
-                    None => self.cache.insert(id, whole),
-                };
-                page.set(slot, shape);
+                page.set(self.cache.insert(id, whole), shape);
             }
         }
-    }
-
-    /// Empties the pages of levels that a forest of `leaves` leaves does not have.
-    pub(super) fn cut(&mut self, levels: &[Vec<TouchedPage>], leaves: u64) {
-        for page in levels.iter().skip(level_count(leaves)).flatten() {
-            self.replace(page.slot(), Page::default());
-        }
-    }
-
-    fn replace(&mut self, slot: Slot, page: Page) -> Slot {
-        self.cache.take(slot);
-        self.cache.put(slot, page);
-        slot
     }
 }

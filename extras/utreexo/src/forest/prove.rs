@@ -48,11 +48,6 @@ impl Tree {
         self.in_level(self.row.saturating_sub(1) / ROWS)
     }
 
-    /// The second location of its root if it is also the root of a page: in the bottom row of the page above.
-    pub(super) fn root_as_child(self) -> Spot {
-        self.in_level(self.row / ROWS)
-    }
-
     fn in_level(self, level: u32) -> Spot {
         let row = self.row - level * ROWS;
         let (index, in_page) = (self.index >> (ROWS - row), ROWS - row);

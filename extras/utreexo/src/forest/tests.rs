@@ -115,12 +115,6 @@ fn check(forest: &mut Forest<&Store>, step: &Step) {
     assert!(usage.bytes >= usage.changed_bytes && usage.bytes >= usage.pages * 64);
 }
 
-fn undo(forest: &mut Forest<&Store>, step: &Step, before: &Roots) {
-    let spent: Vec<_> = step.spent.iter().map(|number| (*number, leaf(*number))).collect();
-    forest.undo(&spent, step.added.len() as u64).unwrap();
-    assert_eq!(forest.roots(), before);
-}
-
 const LARGE: usize = 1 << 30;
 
 /// Applies these blocks with unlimited memory, with none, and to a forest that is reopened after some blocks,
@@ -135,9 +129,6 @@ fn run(seed: u64, blocks: &[(usize, u64)], reopened: u64) {
         let step = history.step(*spent, *added);
         check(&mut large, &step);
         check(&mut small, &step);
-        let before = again.roots().clone();
-        check(&mut again, &step);
-        undo(&mut again, &step, &before);
         check(&mut again, &step);
         none.take(&mut small);
         assert_eq!((small.usage().pages, small.usage().bytes), (0, 0));
@@ -436,45 +427,4 @@ fn changed_pages_must_be_stored() {
         forest.block(&[], &leaves(0..64)).unwrap();
         assert_eq!((forest.usage().changed_bytes, forest.wants_store()), (bytes, wants));
     }
-}
-
-/// Undoes from the last block to the first; after each, the store equals the one after the block before.
-#[test]
-fn blocks_are_undone_to_the_first() {
-    let (store, mut history) = (Store::default(), History::new(3));
-    let mut forest = Forest::open(&store, Roots::default(), 0);
-    let mut done = Vec::new();
-    for (spent, added) in [(0, 1), (0, 63), (3, 70), (0, 0), (80, 4_500), (900, 0), (9_999, 64)] {
-        let step = history.step(spent, added);
-        done.push((forest.roots().clone(), store.pages.borrow().clone()));
-        check(&mut forest, &step);
-        store.take(&mut forest);
-        let (roots, pages) = (step.roots.clone(), store.pages.borrow().clone());
-        let (before, pages_before) = done.last().unwrap();
-        undo(&mut forest, &step, before);
-        store.take(&mut forest);
-        assert_eq!(&*store.pages.borrow(), pages_before);
-        check(&mut forest, &step);
-        store.take(&mut forest);
-        assert_eq!((forest.roots(), &*store.pages.borrow()), (&roots, &pages));
-    }
-}
-
-#[test]
-fn invalid_blocks_are_not_undone() {
-    let store = Store::default();
-    let (mut forest, mut history) = half_spent(&store);
-    let hash = NodeHash([1; 32]);
-    let undone = |forest: &mut Forest<&Store>, spent: &[u64], added| {
-        let spent: Vec<_> = spent.iter().map(|leaf| (*leaf, hash)).collect();
-        forest.undo(&spent, added).unwrap_err()
-    };
-    assert_eq!(undone(&mut forest, &[7, 2_500], 0), ForestError::Live { leaf: 2_500 });
-    assert_eq!(undone(&mut forest, &[7, 8, 7], 0), ForestError::Twice { leaf: 7 });
-    let refused = ForestError::NotLive { leaf: 5_000, leaves: 5_000 };
-    assert_eq!(undone(&mut forest, &[7, 5_000], 10), refused);
-    let refused = ForestError::TooFew { leaves: 5_010, added: 5_011 };
-    assert_eq!(undone(&mut forest, &[], 5_011), refused);
-    assert_eq!((forest.usage().pages, forest.usage().changed_bytes), (0, 0));
-    check(&mut forest, &history.step(50, 60));
 }

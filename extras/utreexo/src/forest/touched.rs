@@ -37,15 +37,7 @@ impl TouchedPage {
 
     /// The first leaf that the block spends and that is not live. For pages of leaves.
     pub(super) fn first_not_live(&self) -> Option<u64> {
-        self.first(self.spent[0] & !self.shape.live[0])
-    }
-
-    /// The first leaf that the block spent and that is live. For pages of leaves.
-    pub(super) fn first_live(&self) -> Option<u64> {
-        self.first(self.spent[0] & self.shape.live[0])
-    }
-
-    fn first(&self, mask: u64) -> Option<u64> {
+        let mask = self.spent[0] & !self.shape.live[0];
         let first = u64::from(mask.trailing_zeros());
         (mask != 0).then_some(self.index << ROWS | first)
     }
