@@ -18,7 +18,7 @@ use core::ops::Range;
 use parking_lot::Mutex;
 use std::panic::resume_unwind;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 
 /// Number of live leaves whose nodes are hashed together: enough to fill all SIMD lanes in nearly all rows.
@@ -154,8 +154,9 @@ impl RunError for RootsRunError {
 /// Computes the roots from the leaves of all parts.
 fn roots(env: &RunEnv<'_>, parts: &dyn HashParts) -> Result<Roots, SyncError> {
     env.observer.event(Event::Started(FOREST));
-    let (next, halt, bytes) = (AtomicUsize::new(0), AtomicBool::new(false), AtomicU64::new(0));
-    let growing = ForestGrowth { env, parts, next, halt, bytes };
+    let (next, failed, bytes) =
+        (AtomicUsize::new(0), AtomicUsize::new(usize::MAX), AtomicU64::new(0));
+    let growing = ForestGrowth { env, parts, next, failed, bytes };
     let fragments = growing.run(parts.bytes())?;
     let mut whole = Fragment::new(0).map_err(too_many)?;
     fragments.iter().try_for_each(|part| whole.append(part)).map_err(too_many)?;
@@ -170,7 +171,8 @@ struct ForestGrowth<'a> {
     parts: &'a dyn HashParts,
     /// The first unclaimed part.
     next: AtomicUsize,
-    halt: AtomicBool,
+    /// The lowest part that failed. Parts above it end; parts below it go on, since they may fail, too.
+    failed: AtomicUsize,
     /// Bytes of leaves processed.
     bytes: AtomicU64,
 }
@@ -194,7 +196,7 @@ impl ForestGrowth<'_> {
             };
             let threads: Result<Vec<_>, _> = (0..workers).map(spawn).collect();
             let threads = threads.map_err(|error| {
-                self.halt.store(true, Ordering::Relaxed);
+                self.failed.store(0, Ordering::Relaxed);
                 SyncError::Io(IoError::Threads { wanted: workers, error })
             })?;
             drop(alive);
@@ -206,48 +208,52 @@ impl ForestGrowth<'_> {
             let ended = threads
                 .into_iter()
                 .map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
-            // Halted threads report an interrupt; the thread that halted them has the cause.
-            let (mut all, mut failure) = (NumberedFragments::new(), None);
+            let (mut all, mut failures) = (NumberedFragments::new(), Vec::new());
             for ended in ended {
                 match ended {
                     Ok(some) => all.extend(some),
-                    Err(SyncError::Interrupted) if failure.is_some() => {}
-                    Err(error) => failure = Some(error),
+                    Err(failure) => failures.push(failure),
                 }
             }
-            failure.map_or(Ok(all), Err)
+            let lowest = failures.into_iter().min_by_key(|(number, _)| *number);
+            lowest.map_or(Ok(all), |(_, error)| Err(error))
         })?;
         fragments.sort_unstable_by_key(|(number, _)| *number);
         Ok(fragments.into_iter().map(|(_, fragment)| fragment).collect())
     }
 
-    /// Work of one thread.
-    fn work(&self) -> Result<NumberedFragments, SyncError> {
+    /// Work of one thread. An error has the number of its part.
+    fn work(&self) -> Result<NumberedFragments, (usize, SyncError)> {
         let mut done = NumberedFragments::new();
         loop {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
-            if number >= self.parts.count() {
+            if number >= self.parts.count() || self.is_halted(number) {
                 return Ok(done);
             }
-            let fragment = self.fragment(number);
-            done.push((
-                number,
-                fragment.inspect_err(|_| self.halt.store(true, Ordering::Relaxed))?,
-            ));
+            let fragment = self.fragment(number).map_err(|error| {
+                self.failed.fetch_min(number, Ordering::Relaxed);
+                (number, error)
+            });
+            done.push((number, fragment?));
         }
+    }
+
+    /// Whether a part is useless, because a lower one failed.
+    fn is_halted(&self, part: usize) -> bool {
+        self.failed.load(Ordering::Relaxed) <= part
     }
 
     /// Computes the fragment of a part. The fragments of all parts, in order, cover all leaves.
     fn fragment(&self, part: usize) -> Result<Fragment, SyncError> {
         let Range { start, end } = self.parts.places(part);
-        let mut sprout = Sprout::new(self, start)?;
+        let mut sprout = Sprout::new(self, part, start)?;
         let bytes = self.parts.part(part, &mut |leaf| sprout.take(leaf))?;
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         sprout.finish(end)
     }
 
-    fn stop_if_halted(&self) -> Result<(), SyncError> {
-        match self.halt.load(Ordering::Relaxed) {
+    fn stop_if_halted(&self, part: usize) -> Result<(), SyncError> {
+        match self.is_halted(part) {
             true => Err(SyncError::Interrupted),
             false => stop_if_interrupted(self.env.interrupt),
         }
@@ -257,6 +263,8 @@ impl ForestGrowth<'_> {
 /// A growing fragment, whose leaves arrive by ascending place.
 struct Sprout<'g> {
     growing: &'g ForestGrowth<'g>,
+    /// The number of its part.
+    part: usize,
     fragment: Fragment,
     /// Leaves that are not in the fragment yet; their places count from its end.
     live: Vec<LiveLeaf>,
@@ -264,9 +272,9 @@ struct Sprout<'g> {
 
 impl<'g> Sprout<'g> {
     /// Creates an empty fragment before leaf `first`.
-    fn new(growing: &'g ForestGrowth<'g>, first: u64) -> Result<Self, SyncError> {
+    fn new(growing: &'g ForestGrowth<'g>, part: usize, first: u64) -> Result<Self, SyncError> {
         let fragment = Fragment::new(first).map_err(too_many)?;
-        Ok(Self { growing, fragment, live: Vec::with_capacity(TOGETHER) })
+        Ok(Self { growing, part, fragment, live: Vec::with_capacity(TOGETHER) })
     }
 
     /// Adds a surviving leaf, which must follow the leaves before it.
@@ -274,7 +282,7 @@ impl<'g> Sprout<'g> {
         let place = leaf.place - self.end();
         self.live.push(LiveLeaf { place, hash: NodeHash(leaf.hash) });
         if self.live.len() == TOGETHER {
-            self.growing.stop_if_halted()?;
+            self.growing.stop_if_halted(self.part)?;
             self.push(place + 1)?;
         }
         Ok(())
@@ -301,4 +309,54 @@ impl<'g> Sprout<'g> {
 /// No chain has that many leaves, so the numbers read must be wrong.
 fn too_many(error: FragmentError) -> SyncError {
     RootsRunError::Forest(error).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apus_chain::{Network, Params};
+    use apus_storage::DirStorage;
+    use apus_sync::SilentObserver;
+    use apus_sync::commitment::EachHash;
+    use std::sync::atomic::AtomicBool;
+
+    /// Two damaged parts. The lower one fails last.
+    struct Damaged(AtomicBool);
+
+    impl HashParts for Damaged {
+        fn count(&self) -> usize {
+            2
+        }
+
+        fn bytes(&self) -> u64 {
+            0
+        }
+
+        fn places(&self, part: usize) -> Range<u64> {
+            let start = (part * 2 * TOGETHER) as u64;
+            start..start + 2 * TOGETHER as u64
+        }
+
+        fn part(&self, part: usize, each: &mut EachHash<'_>) -> Result<u64, SyncError> {
+            let Damaged(has_failed) = self;
+            while part == 0 && !has_failed.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            has_failed.store(true, Ordering::Relaxed);
+            let Range { start, end } = self.places(part);
+            let leaves = if part == 0 { start..end } else { start..start };
+            leaves.map(|place| PlacedHash { place, hash: [1; 32] }).try_for_each(each)?;
+            Err(SyncError::Io(IoError::WorkdirDamaged { file: format!("part {part}") }))
+        }
+    }
+
+    #[test]
+    fn of_several_damaged_parts_the_lowest_is_reported() {
+        let (folder, interrupt) = (tempfile::tempdir().unwrap(), AtomicBool::new(false));
+        let storage = DirStorage::new(folder.path());
+        let env = RunEnv::new(Params::of(Network::Regtest), &storage, &SilentObserver, &interrupt);
+        let env = RunEnv { threads: 2, ..env };
+        let error = roots(&env, &Damaged(AtomicBool::new(false))).unwrap_err().to_string();
+        assert!(error.contains("part 0"), "{error}");
+    }
 }
