@@ -4,7 +4,7 @@
 //! [`ProofAnswers`] keep several questions in flight on their own connection, so that a distant peer does not
 //! cost a round trip for each. If the connection breaks, they connect again to the same peer, and repeat the
 //! unanswered questions. Answers are not verified here: the caller has the roots to check them against. Since
-//! all of them are one peer's, the caller knows whom to [leave out](ProofPeers::leave_out) if they are wrong.
+//! all of them are one peer's, the caller knows whom to leave out if they are wrong.
 //!
 //! `docs/utreexo.md` describes the behaviour of utreexod, the only server program.
 
