@@ -5,7 +5,8 @@
 //! with [`leveldb`](crate::leveldb): it was written from LevelDB's documents and sources, and an invariant
 //! keeps the two apart. It reads a database that no process is changing, takes no lock and writes nothing.
 //! Its memory does not grow with the database, except with the content of the logs. It ends with an error on
-//! damage, and never skips entries.
+//! damage, and never skips entries; but a log or manifest may end as LevelDB lets it end. The caller knows what must be
+//! there.
 //!
 //! It reads in two ways, because they take different paths through a table: [`DatabaseEntries`] reads from
 //! the first key to the last; [`DatabaseLookUps`] looks up single keys like a node, through separators,
@@ -20,6 +21,7 @@ mod tests;
 use core::cmp::Ordering;
 use layout::{DatabaseLayout, TableName};
 use std::collections::{VecDeque, btree_map};
+use std::io;
 use std::path::{Path, PathBuf};
 use table::{SortedTable, TableAnswer, TableWalk};
 
@@ -29,7 +31,7 @@ const OPEN_TABLES: usize = 4;
 /// Why a database could not be read back.
 #[derive(Debug, thiserror::Error)]
 pub enum IndependentReadError {
-    /// A file of the database cannot be read or is damaged.
+    /// A file of the database is damaged or missing.
     #[error("{path} cannot be read back at byte {offset}: {what}")]
     File {
         /// The file.
@@ -39,13 +41,26 @@ pub enum IndependentReadError {
         /// The fault.
         what: String,
     },
-    /// The log of the database is longer than is read here. A node with much cache stops so, and it is no fault.
+    /// The system failed to read.
     #[error(
-        "{path} is longer than {} MiB, which is not read here: start the node, which empties it, and stop it again",
+        "cannot read {path} at byte {offset}: {source}. Check the file's permissions and the disk"
+    )]
+    Read {
+        /// The file or folder.
+        path: PathBuf,
+        /// The offset at which the read began.
+        offset: u64,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The logs of the database are longer than is read here. A node with much cache stops so, and it is no fault.
+    #[error(
+        "{path} and the logs before it are longer than {} MiB, which is not read here: start the node, which empties \
+         them, and stop it again",
         layout::FILE_BYTES_MAX >> 20
     )]
     LongLog {
-        /// The log.
+        /// The log at which the limit is passed.
         path: PathBuf,
     },
     /// The folder has no complete database.
@@ -61,6 +76,14 @@ pub enum IndependentReadError {
 fn fault(path: &Path, offset: impl TryInto<u64>, what: impl ToString) -> IndependentReadError {
     let offset = offset.try_into().unwrap_or(u64::MAX);
     IndependentReadError::File { path: path.to_owned(), offset, what: what.to_string() }
+}
+
+/// A failure to read. A file that is missing or too short is a fault of the database.
+fn unread(path: &Path, offset: u64, source: io::Error) -> IndependentReadError {
+    match source.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof => fault(path, offset, source),
+        _ => IndependentReadError::Read { path: path.to_owned(), offset, source },
+    }
 }
 
 /// A key and its value.

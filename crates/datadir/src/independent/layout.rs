@@ -1,11 +1,11 @@
 //! [`DatabaseLayout`]: the tables and logs of a database, from its manifest and log files (LevelDB
 //! `db/version_edit.cc`, `db/write_batch.cc`).
 
-use super::{ByteCursor, IndependentReadError, fault, stored_sum};
+use super::{ByteCursor, IndependentReadError, fault, stored_sum, unread};
 use core::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 /// The name of the key order.
@@ -81,7 +81,7 @@ impl DatabaseLayout {
     pub(super) fn read(dir: &Path) -> Result<Self, IndependentReadError> {
         let path = manifest_path(dir)?;
         let mut manifest = TableList::default();
-        for record in records(&path)? {
+        for record in records(&path, &whole(&path, FILE_BYTES_MAX)?)? {
             manifest.take(&record).ok_or_else(|| fault(&path, 0, "a record cannot be parsed"))?;
         }
         if !manifest.is_whole {
@@ -89,9 +89,11 @@ impl DatabaseLayout {
         }
         let levels =
             manifest.levels().ok_or_else(|| fault(&path, 0, "tables of a level overlap"))?;
-        let lacking = levels.iter().flatten().find(|table| !table.path(dir).is_file());
-        if let Some(table) = lacking {
-            return Err(no_database(dir, format!("its table {:06}.ldb is missing", table.number)));
+        for table in levels.iter().flatten() {
+            if !is_file(&table.path(dir))? {
+                let what = format!("its table {:06}.ldb is missing", table.number);
+                return Err(no_database(dir, what));
+            }
         }
         Ok(Self { levels, memory: memory(dir, manifest.log_number)? })
     }
@@ -101,13 +103,22 @@ fn no_database(dir: &Path, what: impl ToString) -> IndependentReadError {
     IndependentReadError::Open { path: dir.to_owned(), what: what.to_string() }
 }
 
+/// Returns whether there is a file at a path.
+fn is_file(path: &Path) -> Result<bool, IndependentReadError> {
+    match fs::metadata(path) {
+        Ok(there) => Ok(there.is_file()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(unread(path, 0, error)),
+    }
+}
+
 /// Reads the manifest that `CURRENT` names.
 fn manifest_path(dir: &Path) -> Result<PathBuf, IndependentReadError> {
     let current = dir.join("CURRENT");
-    if !current.is_file() {
+    if !is_file(&current)? {
         return Err(no_database(dir, "it has no CURRENT file"));
     }
-    let name = whole(&current)?;
+    let name = whole(&current, FILE_BYTES_MAX)?;
     let name = name.strip_suffix(b"\n").and_then(|name| std::str::from_utf8(name).ok());
     let digits = name.and_then(|name| name.strip_prefix("MANIFEST-"));
     match digits.filter(|digits| !digits.is_empty() && digits.bytes().all(|it| it.is_ascii_digit()))
@@ -193,17 +204,19 @@ fn by_key(a: &[u8], b: &[u8]) -> Ordering {
 /// Collects the log entries that are in no table yet.
 fn memory(dir: &Path, from: u64) -> Result<LoggedValues, IndependentReadError> {
     let mut logs = BTreeMap::new();
-    for entry in fs::read_dir(dir).map_err(|error| fault(dir, 0, error))? {
-        let path = entry.map_err(|error| fault(dir, 0, error))?.path();
+    for entry in fs::read_dir(dir).map_err(|error| unread(dir, 0, error))? {
+        let path = entry.map_err(|error| unread(dir, 0, error))?.path();
         let stem = path.file_stem().and_then(|stem| stem.to_str()?.parse::<u64>().ok());
         let is_log = path.extension().is_some_and(|extension| extension == "log");
         if let Some(number) = stem.filter(|number| is_log && *number >= from) {
             logs.insert(number, path);
         }
     }
-    let mut memory = LoggedValues::new();
+    let (mut memory, mut left) = (LoggedValues::new(), FILE_BYTES_MAX);
     for path in logs.values() {
-        for record in records(path)? {
+        let bytes = whole(path, left)?;
+        left -= bytes.len() as u64;
+        for record in records(path, &bytes)? {
             add(&mut memory, &record).ok_or_else(|| fault(path, 0, "a record cannot be parsed"))?;
         }
     }
@@ -237,36 +250,44 @@ const FIRST: u8 = 2;
 const MIDDLE: u8 = 3;
 const LAST: u8 = 4;
 
-/// The length limit of a manifest or log. Restarting the node makes a longer one short again.
+/// A block whose rest has no pieces, which may be zeros: a file system may give a file its space before its content.
+const NOTHING: u8 = 0;
+
+/// The length limit of a manifest, and of all logs together. Restarting the node makes longer ones short again.
 pub(super) const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// Reads all records of a file, in order.
+/// Parses all records of a file, in order.
 ///
-/// A file is a series of 32 KiB blocks; a record is one piece or several. Skips nothing: after a clean stop,
-/// no record is unfinished.
-pub(super) fn records(path: &Path) -> Result<Vec<Vec<u8>>, IndependentReadError> {
-    let bytes = whole(path)?;
+/// A file is a series of 32 KiB blocks; a record is one piece or several. A node that was killed, or a loss of power,
+/// leaves an unfinished record at the end. It is left out where LevelDB leaves it out (`db/log_reader.cc`); nothing else
+/// is skipped.
+fn records(path: &Path, bytes: &[u8]) -> Result<Vec<Vec<u8>>, IndependentReadError> {
     let (mut all, mut begun) = (Vec::new(), None::<Vec<u8>>);
     let mut at = 0;
-    while let Some((kind, piece, next)) = piece(&bytes, at).map_err(|what| fault(path, at, what))? {
+    while let Some((kind, piece, next)) = piece(bytes, at).map_err(|what| fault(path, at, what))? {
         match (kind, begun.take()) {
+            (NOTHING, None) if piece.is_empty() => {}
             (WHOLE, None) => all.push(piece.to_vec()),
             (FIRST, None) => begun = Some(piece.to_vec()),
-            (MIDDLE, Some(record)) => begun = Some([&record, piece].concat()),
-            (LAST, Some(record)) => all.push([&record, piece].concat()),
+            (MIDDLE, Some(mut record)) => {
+                record.extend_from_slice(piece);
+                begun = Some(record);
+            }
+            (LAST, Some(mut record)) => {
+                record.extend_from_slice(piece);
+                all.push(record);
+            }
             _ => return Err(fault(path, at, "a piece of a record is out of place")),
         }
         at = next;
-    }
-    if begun.is_some() {
-        return Err(fault(path, at, "it ends within a record"));
     }
     Ok(all)
 }
 
 type Piece<'b> = (u8, &'b [u8], usize);
 
-/// Reads the piece at an offset: its kind and content, and the offset of the next piece; `None` at the end.
+/// Reads the piece at an offset: its kind and content, and the offset of the next piece; `None` at the end, also where
+/// the last block ends within a piece.
 fn piece(bytes: &[u8], at: usize) -> Result<Option<Piece<'_>>, &'static str> {
     let left = BLOCK_BYTES - at % BLOCK_BYTES;
     // The rest of a block is padding if it is too short for a head.
@@ -274,26 +295,35 @@ fn piece(bytes: &[u8], at: usize) -> Result<Option<Piece<'_>>, &'static str> {
     if at >= bytes.len() {
         return Ok(None);
     }
-    let block_end = bytes.len().min((at / BLOCK_BYTES + 1) * BLOCK_BYTES);
+    let full_end = (at / BLOCK_BYTES + 1) * BLOCK_BYTES;
+    let block_end = bytes.len().min(full_end);
     let mut rest = ByteCursor(&bytes[at..block_end]);
     let mut head =
         || Some((rest.four()?, u64::from(rest.byte()?), u64::from(rest.byte()?), rest.byte()?));
-    let (sum, low, high, kind) = head().ok_or("it ends within a record's head")?;
-    let content =
-        rest.take(low | high << 8).ok_or("a record is longer than the rest of its block")?;
+    // A full block has room for it.
+    let Some((sum, low, high, kind)) = head() else { return Ok(None) };
+    let Some(content) = rest.take(low | high << 8) else {
+        // Behind a full block, LevelDB expects more.
+        return match block_end == full_end {
+            true => Err("a record is longer than the rest of its block"),
+            false => Ok(None),
+        };
+    };
+    if kind == NOTHING && content.is_empty() {
+        return Ok(Some((NOTHING, content, block_end)));
+    }
     if sum != stored_sum([&[kind], content]) {
         return Err("a record has a wrong checksum");
     }
     Ok(Some((kind, content, at + HEAD + content.len())))
 }
 
-/// Reads a small file.
-pub(super) fn whole(path: &Path) -> Result<Vec<u8>, IndependentReadError> {
+/// Reads a file of at most `bytes_max` bytes.
+fn whole(path: &Path, bytes_max: u64) -> Result<Vec<u8>, IndependentReadError> {
     let mut bytes = Vec::new();
-    let read =
-        File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes));
-    read.map_err(|error| fault(path, 0, error))?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
+    let read = File::open(path).and_then(|file| file.take(bytes_max + 1).read_to_end(&mut bytes));
+    read.map_err(|error| unread(path, 0, error))?;
+    if bytes.len() as u64 > bytes_max {
         return Err(match path.extension().is_some_and(|extension| extension == "log") {
             true => IndependentReadError::LongLog { path: path.to_owned() },
             false => fault(path, 0, "it is too long for its kind"),
@@ -319,10 +349,7 @@ mod tests {
     }
 
     fn read(bytes: &[u8]) -> Result<Vec<Vec<u8>>, String> {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("log");
-        std::fs::write(&path, bytes).unwrap();
-        records(&path).map_err(|error| error.to_string())
+        records(Path::new("log"), bytes).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -345,21 +372,61 @@ mod tests {
         for (name, is_log) in [("000007.log", true), ("MANIFEST-000002", false)] {
             let path = folder.path().join(name);
             std::fs::File::create(&path).unwrap().set_len(FILE_BYTES_MAX + 1).unwrap();
-            let error = whole(&path).unwrap_err();
+            let error = whole(&path, FILE_BYTES_MAX).unwrap_err();
             assert_eq!(matches!(error, IndependentReadError::LongLog { .. }), is_log, "{error}");
         }
     }
 
     #[test]
+    fn all_logs_together_have_a_limit() {
+        let folder = tempfile::tempdir().unwrap();
+        for number in 7..9 {
+            let log = folder.path().join(format!("{number:06}.log"));
+            std::fs::File::create(log).unwrap().set_len(FILE_BYTES_MAX / 2 + 1).unwrap();
+        }
+        let error = memory(folder.path(), 7).unwrap_err();
+        assert!(matches!(error, IndependentReadError::LongLog { .. }), "{error}");
+        assert!(memory(folder.path(), 8).unwrap().is_empty());
+    }
+
+    /// What a node leaves that was killed, or lost its power.
+    #[test]
+    fn a_file_ends_where_leveldb_ends_it() {
+        let whole = file(&[(WHOLE, b"ab")]);
+        let next = file(&[(FIRST, b"c"), (MIDDLE, b"d"), (LAST, b"efg")]);
+        for length in 0..next.len() {
+            let torn = [&whole[..], &next[..length]].concat();
+            assert_eq!(read(&torn).unwrap(), [b"ab"], "{length}");
+        }
+        for zeros in [1, HEAD, 20, BLOCK_BYTES] {
+            assert_eq!(read(&[&whole[..], &vec![0; zeros]].concat()).unwrap(), [b"ab"], "{zeros}");
+        }
+        // Behind zeros, LevelDB continues with the next block.
+        let mut padded = whole.clone();
+        padded.resize(BLOCK_BYTES, 0);
+        padded.extend(&whole);
+        assert_eq!(read(&padded).unwrap(), [b"ab", b"ab"]);
+    }
+
+    #[test]
     fn invalid_records_are_refused() {
+        let mut long = file(&[(WHOLE, b"a")]);
+        long.resize(BLOCK_BYTES, 0xff);
+        let flipped = |at: usize| {
+            let mut bytes = file(&[(WHOLE, b"a"), (WHOLE, b"b")]);
+            bytes[at] ^= 1;
+            bytes
+        };
         for (bytes, why) in [
-            (file(&[(FIRST, b"a")]), "ends within a record"),
+            ([file(&[(FIRST, b"a")]), vec![0; 20]].concat(), "out of place"),
             (file(&[(LAST, b"a")]), "out of place"),
             (file(&[(FIRST, b"a"), (WHOLE, b"b")]), "out of place"),
             (file(&[(5, b"a")]), "out of place"),
-            (file(&[(WHOLE, b"a")])[..6].to_vec(), "within a record's head"),
-            (file(&[(WHOLE, b"abc")])[..9].to_vec(), "longer than the rest"),
-            (vec![0; 20], "checksum"),
+            (file(&[(NOTHING, b"a")]), "out of place"),
+            (long, "longer than the rest"),
+            (flipped(0), "checksum"),
+            (flipped(HEAD), "checksum"),
+            (flipped(2 * HEAD + 1), "checksum"),
         ] {
             let error = read(&bytes).unwrap_err();
             assert!(error.contains(why), "{error}");

@@ -4,7 +4,7 @@
 //! used.
 
 use super::layout::{TAG, TableName, order, split};
-use super::{ByteCursor, IndependentReadError, fault, little, stored_sum};
+use super::{ByteCursor, IndependentReadError, fault, little, stored_sum, unread};
 use core::ops::Range;
 use std::fs::File;
 use std::io;
@@ -58,8 +58,8 @@ pub(super) struct SortedTable {
 impl SortedTable {
     pub(super) fn open(dir: &Path, name: &TableName) -> Result<Self, IndependentReadError> {
         let path = name.path(dir);
-        let file = File::open(&path).map_err(|error| fault(&path, 0, error))?;
-        let length = file.metadata().map_err(|error| fault(&path, 0, error))?.len();
+        let file = File::open(&path).map_err(|error| unread(&path, 0, error))?;
+        let length = file.metadata().map_err(|error| unread(&path, 0, error))?.len();
         if length != name.length {
             let what = format!("it has {length} bytes, but {} in the manifest", name.length);
             return Err(fault(&path, 0, what));
@@ -68,7 +68,7 @@ impl SortedTable {
             return Err(fault(&path, 0, "it is shorter than any table"));
         };
         let mut footer = [0; FOOTER as usize];
-        file.read_exact_at(&mut footer, end).map_err(|error| fault(&path, end, error))?;
+        file.read_exact_at(&mut footer, end).map_err(|error| unread(&path, end, error))?;
         let mut places = ByteCursor(&footer[..PLACES]);
         let (list, index) = (BlockExtent::read(&mut places), BlockExtent::read(&mut places));
         let (Some(list), Some(index), true) = (list, index, footer[PLACES..] == MAGIC) else {
@@ -94,7 +94,7 @@ impl SortedTable {
         }
         let mut bytes = vec![0; (length + TAIL) as usize];
         let read: io::Result<()> = self.file.read_exact_at(&mut bytes, offset);
-        read.map_err(|error| self.fault(offset, error))?;
+        read.map_err(|error| unread(&self.path, offset, error))?;
         let tail = bytes.split_off(length as usize);
         if tail[0] != 0 {
             return Err(self.fault(offset, "a block is compressed, which Bitcoin Core never does"));

@@ -506,6 +506,18 @@ impl Observer for InterruptAt {
     }
 }
 
+/// What a node leaves that was killed while it wrote, or lost its power.
+#[test]
+fn a_log_that_ends_within_a_record_is_no_fault() {
+    let node = Node::new(&[IndexForm::TxIndex]);
+    let log = node.database(IndexForm::TxIndex).join("000002.log");
+    for torn in [&[1, 2, 3][..], &[1, 2, 3, 4, 200, 0, 1, 7], &[0; 100]] {
+        fs::write(&log, torn).unwrap();
+        let checked = node.check();
+        assert_eq!((&checked.faults[..], &checked.unchecked[..]), (&[][..], &[][..]));
+    }
+}
+
 #[test]
 fn a_torn_database_is_a_fault_of_its_index_alone() {
     let node = Node::new(&ALL);
