@@ -170,8 +170,8 @@ impl CoinStatsRecord<'_> {
 /// Passes the records of a chain's parts to `each`, from genesis on; returns the last.
 pub(crate) fn for_each_record(
     parts: Vec<CoinStatsPart<'_>>,
-    each: &mut dyn FnMut(Height, CoinStatsRecord<'_>) -> Result<(), MakeError>,
-) -> Result<CoinStatsTip, MakeError> {
+    each: &mut dyn FnMut(Height, CoinStatsRecord<'_>) -> Result<(), IndexesError>,
+) -> Result<CoinStatsTip, IndexesError> {
     let (mut before, mut sums, mut muhash) = (Num3072::ONE, ChainSums::default(), [0; 32]);
     for part in parts {
         let (ChainSpan { first, blocks, .. }, params) = (part.span, part.params);

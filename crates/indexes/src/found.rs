@@ -125,7 +125,7 @@ impl<'a> CheckedChain<'a> {
             is_interrupted = self.interrupt.load(Ordering::Relaxed);
             if is_interrupted { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
-        if is_interrupted { Err(FoundError::Interrupted) } else { Ok(()) }
+        if is_interrupted { Err(FoundError::Run(IndexesError::Interrupted)) } else { Ok(()) }
     }
 
     /// The keyed hash of a row: its name, and the offset of the transaction.
@@ -159,14 +159,34 @@ impl<'a> CheckedChain<'a> {
 }
 
 /// Why a database was not read to its end.
-#[derive(Debug, thiserror::Error)]
 enum FoundError {
-    #[error(transparent)]
-    LookUp(#[from] IndependentReadError),
-    #[error(transparent)]
-    Read(#[from] IndexError),
-    #[error("interrupted")]
-    Interrupted,
+    /// Its fault, as a reader tells it.
+    Fault(String),
+    /// It is not read, and that is no fault.
+    NotRead(String),
+    /// The system failed to read, or the user stopped the work.
+    Run(IndexesError),
+}
+
+impl From<IndependentReadError> for FoundError {
+    fn from(error: IndependentReadError) -> Self {
+        match error {
+            IndependentReadError::Read { .. } => Self::Run(error.into()),
+            IndependentReadError::LongLog { .. } => Self::NotRead(error.to_string()),
+            error => Self::Fault(error.to_string()),
+        }
+    }
+}
+
+impl From<IndexError> for FoundError {
+    fn from(error: IndexError) -> Self {
+        match error {
+            IndexError::Open { path, source } | IndexError::Read { path, source, .. } => {
+                Self::Run(IndexesError::Read { path, source })
+            }
+            error => Self::Fault(error.to_string()),
+        }
+    }
 }
 
 /// Why an index cannot be compared with the chain.
@@ -228,26 +248,4 @@ fn has_files(folder: &Path, depth: usize) -> bool {
             false => !matches!(entry.file_name().to_str(), Some("LOCK" | "LOG" | "LOG.old")),
         }
     })
-}
-
-/// A database's fault as a fault of the index, unless it is only not read.
-fn unreadable(
-    chain: &CheckedChain<'_>,
-    form: IndexForm,
-    folder: &Path,
-    error: &FoundError,
-    unchecked: &mut Vec<String>,
-) {
-    match error {
-        FoundError::LookUp(IndependentReadError::LongLog { .. }) => {
-            unchecked.push(format!("{}: {error}", form.kind()));
-        }
-        _ => chain.faults.add(form, None, folder, error),
-    }
-}
-
-impl From<IndependentReadError> for IndexesError {
-    fn from(error: IndependentReadError) -> Self {
-        Self::Damaged(error.to_string())
-    }
 }

@@ -32,7 +32,7 @@ pub enum IndexStanding {
 /// Returns how each index in a node's folder for a chain stands beside the chain, whose blocks are in `blocks`.
 ///
 /// # Errors
-/// If the node's block index cannot be read.
+/// If the node's block index cannot be read, and if the system fails to read an index.
 pub fn index_standings(
     folder: &Path,
     blocks: &BlocksFolder,
@@ -46,9 +46,9 @@ pub fn index_standings(
         |form: &IndexForm| best_block(&index_folder(folder, *form).join(form.database()), *form);
     let has_txindex = [IndexForm::TxIndex, IndexForm::TxIndexV2]
         .iter()
-        .any(|form| matches!(best(form), BestBlock::Of(_)));
+        .any(|form| matches!(best(form), Ok(BestBlock::Of(_))));
     for form in forms {
-        let standing = match best(&form) {
+        let standing = match best(&form)? {
             // One folder may have either form, or both.
             BestBlock::None | BestBlock::NotRead if form == IndexForm::TxIndexV2 => continue,
             BestBlock::None if form == IndexForm::TxIndex && has_txindex => continue,
@@ -82,14 +82,15 @@ enum BestBlock {
 }
 
 /// Reads the best block of an index.
-fn best_block(database: &Path, form: IndexForm) -> BestBlock {
+fn best_block(database: &Path, form: IndexForm) -> Result<BestBlock, IndependentReadError> {
     let read =
         DatabaseLookUps::open(database).and_then(|mut index| index.get(form.best_block_key()));
     match read {
-        Ok(locator) => locator
+        Ok(locator) => Ok(locator
             .and_then(|locator| best_block_of(&locator))
-            .map_or(BestBlock::None, BestBlock::Of),
-        Err(IndependentReadError::LongLog { .. }) => BestBlock::NotRead,
-        Err(_) => BestBlock::None,
+            .map_or(BestBlock::None, BestBlock::Of)),
+        Err(IndependentReadError::LongLog { .. }) => Ok(BestBlock::NotRead),
+        Err(error @ IndependentReadError::Read { .. }) => Err(error),
+        Err(_) => Ok(BestBlock::None),
     }
 }

@@ -1,10 +1,11 @@
 //! What a node does with the indexes that stay beside its new coins.
 
-use crate::failure::Failure;
+use crate::failure::{Failure, IO};
 use crate::machine::clock;
 use crate::node::NodeFolders;
 use crate::report::grouped;
 use apus_chain::Params;
+use apus_datadir::IndependentReadError;
 use apus_indexes::{IndexForm, IndexStanding, forms_in, index_folder, index_standings};
 use apus_sync::source::ChainSource;
 use apus_sync::{BlocksDir, SilentObserver, SyncError, UseIndex};
@@ -25,7 +26,10 @@ pub(crate) fn standing_lines(
     let dir = BlocksDir::open(&node.blocks, params, now, chain, &SilentObserver, &never);
     let dir = dir.map_err(SyncError::from)?;
     let standings = index_standings(&node.folder, &node.blocks, dir.chain());
-    let standings = standings.map_err(Failure::wrong)?;
+    let standings = standings.map_err(|error| match error {
+        IndependentReadError::Read { .. } => Failure::new(IO, error.to_string()),
+        _ => Failure::wrong(error),
+    })?;
     let stays = standings.into_iter().filter(|(form, _)| !others.contains(form));
     Ok(stays.map(|(form, standing)| line(node, form, standing, dir.chain().tip_height())).collect())
 }

@@ -3,7 +3,7 @@
 use super::coin_stats::{FoundStatistics, compare, read_statistics};
 use super::filters::{FoundFilters, read_filters};
 use super::rows::{FoundRows, FoundTxIndex, read_spenders, read_txindex};
-use super::{CheckedChain, FoundError, IndexesChecked, unreadable};
+use super::{CheckedChain, FoundError, IndexesChecked};
 use crate::block::IndexBlock;
 use crate::coin_stats::CoinStatsPart;
 use crate::coin_stats_index::CoinStatsTip;
@@ -68,8 +68,11 @@ impl FoundIndexes {
             Ok(Some(Ok(best))) => checked.indexes.push((form, best)),
             Ok(Some(Err(error))) => error.tell(form, &database, chain, &mut checked.unchecked),
             Ok(None) => {}
-            Err(FoundError::Interrupted) => return Err(IndexesError::Interrupted),
-            Err(error) => unreadable(chain, form, &database, &error, &mut checked.unchecked),
+            Err(FoundError::Fault(what)) => chain.faults.add(form, None, &database, what),
+            Err(FoundError::NotRead(why)) => {
+                checked.unchecked.push(format!("{}: {why}", form.kind()));
+            }
+            Err(FoundError::Run(error)) => return Err(error),
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use crate::error::IndexesError;
 use crate::forms::IndexForm;
 use crate::making::height_key;
 use apus_chain::{Height, MuHash};
-use apus_datadir::DatabaseLookUps;
+use apus_datadir::{DatabaseLookUps, IndependentReadError};
 use std::path::{Path, PathBuf};
 
 /// An index of coin statistics that is compared when all statistics are there.
@@ -88,6 +88,7 @@ pub(super) fn compare(
                 }
                 Ok(Some(_)) => "the record is not what the blocks lead to".to_owned(),
                 Ok(None) => "the record is missing".to_owned(),
+                Err(error @ IndependentReadError::Read { .. }) => return Err(error.into()),
                 Err(error) => error.to_string(),
             };
             chain.faults.add(*form, Some(chain.block(height)), folder, what);

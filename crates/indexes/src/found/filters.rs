@@ -1,12 +1,14 @@
 //! Reads the block filter index: its entries, and the filters where they say.
 
 use super::{BestError, CheckedChain, FoundError, rows::hex};
+use crate::error::IndexesError;
 use crate::filter_index::{FILE_BYTES_MAX, filter_file_name, filter_header};
 use crate::forms::IndexForm;
 use apus_chain::{Height, Reader};
 use apus_hash::sha256d;
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -38,7 +40,7 @@ pub(super) fn read_filters(
     let mut reading = FilterReading {
         chain,
         folder,
-        files: FilterFiles { folder: files, open: None },
+        files: FilterFiles { folder: files, open: None, failed: None },
         best: None,
         best_height: None,
         next: None,
@@ -47,6 +49,9 @@ pub(super) fn read_filters(
         header: [0; 32],
     };
     chain.for_each_entry(folder, |key, value| reading.entry(key, value))?;
+    if let Some(error) = reading.files.failed {
+        return Err(FoundError::Run(error));
+    }
     if reading.best_height.is_some() {
         reading.check_next();
     }
@@ -95,7 +100,8 @@ impl FilterReading<'_, '_> {
                 let height = u32::from_be_bytes([a, b, c, d]);
                 // A node that was killed has entries above its best block. It writes these and their filters again, and
                 // says where only together with the best block.
-                if self.best_height.is_some_and(|best| height <= best) {
+                let is_compared = self.best_height.is_some_and(|best| height <= best);
+                if is_compared && self.files.failed.is_none() {
                     self.of_height(height, value);
                 }
             }
@@ -198,6 +204,8 @@ fn read_place(bytes: &[u8]) -> Option<(u32, u64)> {
 struct FilterFiles<'c> {
     folder: &'c Path,
     open: Option<(u32, PathBuf, File, u64)>,
+    /// Why the system failed to read a file, which is no fault of the index.
+    failed: Option<IndexesError>,
 }
 
 impl FilterFiles<'_> {
@@ -209,17 +217,21 @@ impl FilterFiles<'_> {
         block: &[u8; 32],
         hash: &[u8; 32],
     ) -> Result<u64, String> {
-        if self.open.as_ref().is_none_or(|(open, ..)| *open != number) {
-            let path = self.folder.join(filter_file_name(number));
+        let Self { folder, open, failed } = self;
+        if open.as_ref().is_none_or(|(open, ..)| *open != number) {
+            let path = folder.join(filter_file_name(number));
             let opened = File::open(&path).and_then(|file| Ok((file.metadata()?.len(), file)));
-            let (length, file) = opened.map_err(|error| format!("{}: {error}", path.display()))?;
-            self.open = Some((number, path, file, length));
+            let (length, file) = opened.map_err(|error| unread(failed, &path, error))?;
+            *open = Some((number, path, file, length));
         }
-        let Some((_, path, file, length)) = &self.open else { return Err("no file".to_owned()) };
+        let Some((_, path, file, length)) = open else { return Err("no file".to_owned()) };
         let wrong = |what: &str| format!("{} at byte {offset}: {what}", path.display());
         let left = length.checked_sub(offset).ok_or_else(|| wrong("the file ends before"))?;
+        let mut read = |bytes: &mut [u8], at| {
+            file.read_exact_at(bytes, at).map_err(|error| unread(failed, path, error))
+        };
         let mut head = vec![0; left.min(41) as usize];
-        file.read_exact_at(&mut head, offset).map_err(|error| wrong(&error.to_string()))?;
+        read(&mut head, offset)?;
         let mut reader = Reader::new(&head);
         if reader.array::<32>().ok() != Some(block) {
             return Err(wrong("there is no filter of this block"));
@@ -230,11 +242,20 @@ impl FilterFiles<'_> {
             return Err(wrong("the filter is longer than the file"));
         }
         let mut filter = vec![0; size];
-        let read = file.read_exact_at(&mut filter, offset + start);
-        read.map_err(|error| wrong(&error.to_string()))?;
+        read(&mut filter, offset + start)?;
         match sha256d(&filter) == *hash {
             true => Ok(offset + start + size as u64),
             false => Err(wrong("the filter has not the hash of its entry")),
         }
     }
+}
+
+/// Returns why a file cannot be read. One that is missing or too short is a fault of the index; any other failure goes to
+/// `failed`.
+fn unread(failed: &mut Option<IndexesError>, path: &Path, source: io::Error) -> String {
+    let what = format!("{}: {source}", path.display());
+    if !matches!(source.kind(), ErrorKind::NotFound | ErrorKind::UnexpectedEof) {
+        *failed = Some(IndexesError::Read { path: path.to_owned(), source });
+    }
+    what
 }

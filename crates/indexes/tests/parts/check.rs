@@ -506,6 +506,27 @@ impl Observer for InterruptAt {
     }
 }
 
+/// A link that leads to itself stands for a file that the system cannot read.
+#[test]
+fn a_file_that_cannot_be_read_is_no_fault_of_an_index() {
+    const FORM: IndexForm = IndexForm::BlockFilter;
+    let node = Node::new(&[FORM]);
+    let database = node.database(FORM);
+    let table = files_of(&database).find(|it| it.extension().is_some_and(|end| end == "ldb"));
+    let filters = database.parent().unwrap().join("fltr00000.dat");
+    for file in [database.join("CURRENT"), table.unwrap(), filters] {
+        let before = fs::read(&file).unwrap();
+        fs::remove_file(&file).unwrap();
+        std::os::unix::fs::symlink(&file, &file).unwrap();
+        let error = node.run(&[FORM], |request| check_indexes(request, None).unwrap_err());
+        assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+        assert!(error.to_string().contains(file.to_str().unwrap()), "{error}");
+        fs::remove_file(&file).unwrap();
+        fs::write(&file, before).unwrap();
+    }
+    assert_eq!(node.check().faults, []);
+}
+
 /// What a node leaves that was killed while it wrote, or lost its power.
 #[test]
 fn a_log_that_ends_within_a_record_is_no_fault() {

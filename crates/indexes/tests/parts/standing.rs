@@ -2,7 +2,7 @@
 
 use crate::support::{fixture, new_folder};
 use apus_chain::{BlockHash, HeaderChain, KnownBlock, Network, Params};
-use apus_datadir::{BlocksFolder, DatabaseWriter, WriterOptions};
+use apus_datadir::{BlocksFolder, DatabaseWriter, IndependentReadError, WriterOptions};
 use apus_indexes::{IndexForm, IndexStanding, index_folder, index_standings};
 use apus_storage::DirStorage;
 use apus_sync::source::ChainSource;
@@ -79,4 +79,10 @@ fn a_best_block_tells_what_a_node_does() {
     fs::File::create(log).unwrap().set_len((64 << 20) + 1).unwrap();
     let standings = index_standings(folder.path(), &blocks, &chain).unwrap();
     assert_eq!(standings, [(IndexForm::CoinStats, IndexStanding::NotRead)]);
+    // A file that the system cannot read tells nothing of the index.
+    let current = index_folder(folder.path(), IndexForm::CoinStats).join("db/CURRENT");
+    fs::remove_file(&current).unwrap();
+    std::os::unix::fs::symlink(&current, &current).unwrap();
+    let error = index_standings(folder.path(), &blocks, &chain).unwrap_err();
+    assert!(matches!(error, IndependentReadError::Read { .. }), "{error}");
 }
