@@ -44,8 +44,8 @@ pub fn check_indexes(
         _ => Err(error),
     })?;
     let chain = &IndexedChain::new(source.chain(), |height| source.place(height).map(Into::into));
-    let (faults, block_index) = (IndexFaults::default(), request.blocks.index());
-    let chain = CheckedChain::new(chain, &faults, &block_index, request.interrupt);
+    let faults = IndexFaults::default();
+    let chain = CheckedChain::new(chain, &faults, &request.blocks, request.interrupt);
     request.observer.event(Event::Started(INDEX_TABLES));
     let mut found = FoundIndexes::default();
     for form in request.forms {

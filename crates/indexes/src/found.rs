@@ -12,9 +12,11 @@ use crate::error::IndexesError;
 use crate::forms::{IndexForm, index_folder};
 use crate::locator::{best_block_of, height_in};
 use apus_chain::{BlockHash, Height, KnownBlock};
-use apus_datadir::{DatabaseLookUps, IndependentReadError, IndexError, for_each_entry};
+use apus_datadir::{
+    BlocksFolder, DatabaseLookUps, IndependentReadError, IndexError, for_each_entry, read_index,
+};
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::io::ErrorKind;
@@ -91,8 +93,8 @@ pub(crate) struct CheckedChain<'a> {
     by_place: HashMap<(u32, u32), Height>,
     hasher: RandomState,
     pub(crate) faults: &'a IndexFaults,
-    /// The node's block index.
-    block_index: &'a Path,
+    /// The folders of the node's blocks.
+    blocks: &'a BlocksFolder,
     interrupt: &'a AtomicBool,
 }
 
@@ -100,7 +102,7 @@ impl<'a> CheckedChain<'a> {
     pub(crate) fn new(
         chain: &'a IndexedChain<'a>,
         faults: &'a IndexFaults,
-        block_index: &'a Path,
+        blocks: &'a BlocksFolder,
         interrupt: &'a AtomicBool,
     ) -> Self {
         let places = (1..=chain.headers.tip_height()).map(|height| {
@@ -108,7 +110,7 @@ impl<'a> CheckedChain<'a> {
             ((place.file, place.offset), height)
         });
         let by_place = places.collect();
-        Self { chain, by_place, hasher: RandomState::new(), faults, block_index, interrupt }
+        Self { chain, by_place, hasher: RandomState::new(), faults, blocks, interrupt }
     }
 
     /// Reads all entries of a database, in order, as a node's look-ups find them.
@@ -152,9 +154,31 @@ impl<'a> CheckedChain<'a> {
 
     /// Whether the node has a block in its block index, if that can be read.
     fn is_known(&self, hash: &BlockHash) -> bool {
-        let found = DatabaseLookUps::open(self.block_index)
+        let found = DatabaseLookUps::open(&self.blocks.index())
             .and_then(|mut index| height_in(&mut index, hash));
         !matches!(found, Ok(None))
+    }
+
+    /// The places where the node has blocks that are not of the chain; `None` if its block index is damaged, which
+    /// others tell.
+    fn other_places(&self) -> Result<Option<HashSet<(u32, u32)>>, FoundError> {
+        let mut others = HashSet::new();
+        let read = read_index(&self.blocks.home, &mut |entry| {
+            // Genesis spends nothing.
+            let place = entry.data.filter(|_| entry.height > 0);
+            if let Some((file, offset)) = place
+                && let Ok(offset) = u32::try_from(offset)
+                && !self.by_place.contains_key(&(file, offset))
+            {
+                others.insert((file, offset));
+            }
+            ControlFlow::Continue(())
+        });
+        match read.map_err(FoundError::from) {
+            Ok(()) => Ok(Some(others)),
+            Err(FoundError::Run(error)) => Err(FoundError::Run(error)),
+            Err(_) => Ok(None),
+        }
     }
 }
 

@@ -3,6 +3,10 @@
 //!
 //! Rows of blocks that a reorganisation left may stay, and those of blocks above the best one. They do no harm:
 //! their blocks are off the chain, or are indexed again. Any other row must be at a transaction of the chain.
+//!
+//! A row of txindex at a place without a block answers no question: its transaction is missing at its block. For a coin,
+//! txospenderindex may have several rows, of which version 31 takes the first, and fails if it leads to no transaction
+//! (Core `index/txospenderindex.cpp`, `FindSpender`). So each of its rows must lead to a block that the node has.
 
 use super::{BestError, CheckedChain, FoundError};
 use crate::forms::IndexForm;
@@ -153,9 +157,9 @@ impl<'c, 'a> TxIndexReading<'c, 'a> {
 
     fn old_row(&mut self, txid: &[u8; 32], value: &[u8]) -> Result<(), &'static str> {
         self.has_old = true;
-        let (height, offset) = read_place(self.chain, value).ok_or("has no place")?;
-        if let Some(height) = height {
-            self.old.add(height, self.chain.row(txid, offset));
+        let (block, offset) = read_place(value).ok_or("has no place")?;
+        if let Some(height) = self.chain.by_place.get(&block) {
+            self.old.add(*height, self.chain.row(txid, offset));
         }
         Ok(())
     }
@@ -233,7 +237,7 @@ pub(super) fn read_spenders(
     chain: &CheckedChain<'_>,
     folder: &Path,
 ) -> Result<Result<FoundRows, BestError>, FoundError> {
-    let (mut found, mut best) = (FoundRows::new(chain), None);
+    let (mut found, mut best, others) = (FoundRows::new(chain), None, chain.other_places()?);
     chain.for_each_entry(folder, |key, value| {
         let read = match key {
             b"B" => {
@@ -242,7 +246,9 @@ pub(super) fn read_spenders(
             }
             SPENDER_SALT => exact(value).map(|salt| found.salt = Some(Salt::from_bytes(&salt))),
             // Version 31 wrote a zero.
-            [b's', row @ ..] if matches!(value, [] | [0]) => spender_row(chain, row, &mut found),
+            [b's', row @ ..] if matches!(value, [] | [0]) => {
+                spender_row(chain, row, &mut found, others.as_ref())
+            }
             _ => Err("is not one that a node writes"),
         };
         if let Err(what) = read {
@@ -261,24 +267,29 @@ fn spender_row(
     chain: &CheckedChain<'_>,
     row: &[u8],
     found: &mut FoundRows,
+    others: Option<&HashSet<(u32, u32)>>,
 ) -> Result<(), &'static str> {
     let (hash, place) = row.split_at_checked(8).ok_or("is too short")?;
-    let (height, offset) = read_place(chain, place).ok_or("has no place")?;
-    if let Some(height) = height {
-        found.add(height, chain.row(hash, offset));
+    let (block, offset) = read_place(place).ok_or("has no place")?;
+    match chain.by_place.get(&block) {
+        Some(height) => found.add(*height, chain.row(hash, offset)),
+        None if others.is_some_and(|others| !others.contains(&block)) => {
+            return Err(
+                "leads to where the node has no block: the node could not say what spends its coin",
+            );
+        }
+        None => {}
     }
     Ok(())
 }
 
-/// Reads the place of a transaction: the height of its block, if that is of the chain, and its offset in the
-/// block behind the header.
-fn read_place(chain: &CheckedChain<'_>, bytes: &[u8]) -> Option<(Option<Height>, u64)> {
+/// Reads the place of a transaction: that of its block, and its offset in the block behind the header.
+fn read_place(bytes: &[u8]) -> Option<((u32, u32), u64)> {
     let mut reader = Reader::new(bytes);
     let [file, block, offset] =
         [reader.varint().ok()?, reader.varint().ok()?, reader.varint().ok()?];
     reader.finish().ok()?;
-    let place = (u32::try_from(file).ok()?, u32::try_from(block).ok()?);
-    Some((chain.by_place.get(&place).copied(), offset))
+    Some(((u32::try_from(file).ok()?, u32::try_from(block).ok()?), offset))
 }
 
 fn read_number(reader: &mut Reader<'_>) -> Option<u32> {

@@ -256,12 +256,49 @@ fn wrong_rows_of_inputs_are_found() {
     assert_eq!((more.block, more.count), (missing.block, 1));
     let salt = node.fault(FORM, |rows| drop(rows.remove(&b"siphash_key\0"[..])));
     assert!(salt.what.contains("salt"), "{salt:?}");
+    // Version 31 takes the first row of a coin, wherever it leads.
+    let row_at = |rows: &mut Rows, offset| {
+        let mut key = some_row(rows, of_input)[..9].to_vec();
+        [0, offset, 81].into_iter().for_each(|number| apus_chain::write_varint(&mut key, number));
+        rows.insert(key, Vec::new());
+    };
+    let astray = node.fault(FORM, |rows| row_at(rows, 99_999_999));
+    assert!(astray.block.is_none() && astray.count == 1, "{astray:?}");
+    assert!(astray.what.contains("where the node has no block"), "{astray:?}");
+    add_to_block_index(&node, 99_999_999);
+    let stale = node.altered(FORM, |rows| row_at(rows, 99_999_999));
+    assert!(stale.faults.is_empty() && stale.unchecked.is_empty(), "{stale:?}");
     // Version 31 wrote a zero.
     let of_31 = node.altered(FORM, |rows| {
         let key = some_row(rows, of_input);
         rows.insert(key, vec![0]);
     });
     assert!(of_31.faults.is_empty(), "{of_31:?}");
+}
+
+/// Adds another block of the last height to a node's block index, at an offset in the first file.
+fn add_to_block_index(node: &Node, offset: u64) {
+    let folder = node.netdir().join("blocks/index");
+    let tip = node_best_block(&node.netdir().join("chainstate")).unwrap().unwrap();
+    let mut entries = rows_of(&folder);
+    let entry = entries[&[&b"b"[..], tip.as_bytes()].concat()].clone();
+    let mut reader = apus_chain::Reader::new(&entry);
+    let mut numbers = [0; 7].map(|_: u64| reader.varint().unwrap());
+    let mut header: [u8; 80] = *reader.array().unwrap();
+    // Behind version, height, status, number of transactions and file.
+    numbers[5] = offset;
+    let mut value = Vec::new();
+    numbers.into_iter().for_each(|number| apus_chain::write_varint(&mut value, number));
+    let hash = loop {
+        header[76] = header[76].wrapping_add(1);
+        let hash = sha256d(&header);
+        if hash[31] < 0x7f {
+            break hash;
+        }
+    };
+    value.extend(header);
+    entries.insert([&b"b"[..], &hash].concat(), value);
+    write(&folder, &entries);
 }
 
 #[test]
