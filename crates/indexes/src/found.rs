@@ -10,7 +10,7 @@ pub(crate) use blocks::{BlockCheck, FoundIndexes};
 use crate::chain::IndexedChain;
 use crate::error::IndexesError;
 use crate::forms::{IndexForm, index_folder};
-use crate::locator::{best_block_of, height_in};
+use crate::locator::{best_block_of, blocks_of, height_in};
 use apus_chain::{BlockHash, Height, KnownBlock};
 use apus_datadir::{
     BlocksFolder, DatabaseLookUps, IndependentReadError, IndexError, for_each_entry, read_index,
@@ -150,6 +150,11 @@ impl<'a> CheckedChain<'a> {
         let hash = best_block_of(value)
             .ok_or_else(|| BestError::Wrong("its best block is unreadable".to_owned()))?;
         self.chain.headers.height_of(&hash).ok_or(BestError::Elsewhere(hash))
+    }
+
+    /// Finds the highest block of the chain that an index names beside its best block.
+    fn block_below(&self, value: Option<&[u8]>) -> Option<Height> {
+        blocks_of(value?)?.iter().find_map(|hash| self.chain.headers.height_of(hash))
     }
 
     /// Whether the node has a block in its block index, if that can be read.

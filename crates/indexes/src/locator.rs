@@ -34,14 +34,18 @@ pub(crate) fn locator(chain: &HeaderChain) -> Vec<u8> {
 /// Reads the best block of an index; `None` if a node would not: it reads the whole locator, and takes one that is cut
 /// off or of no block for none (Core `index/base.cpp`, `ReadBestBlock`).
 pub(crate) fn best_block_of(locator: &[u8]) -> Option<BlockHash> {
+    blocks_of(locator)?.first().copied()
+}
+
+/// Reads the blocks of a locator, the highest first; `None` if it is cut off.
+pub(crate) fn blocks_of(locator: &[u8]) -> Option<Vec<BlockHash>> {
     let mut reader = Reader::new(locator);
     let _version = reader.u32().ok()?;
-    let (count, mut best) = (reader.compact_size().ok()?, None);
+    let (count, mut blocks) = (reader.compact_size().ok()?, Vec::new());
     for _ in 0..count {
-        let hash = BlockHash(*reader.array().ok()?);
-        best.get_or_insert(hash);
+        blocks.push(BlockHash(*reader.array().ok()?));
     }
-    best
+    Some(blocks)
 }
 
 /// Looks up the height of a block in a node's block index (Core `txdb.cpp`, `CBlockTreeDB`).

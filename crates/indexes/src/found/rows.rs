@@ -183,8 +183,17 @@ impl<'c, 'a> TxIndexReading<'c, 'a> {
     fn finish(mut self) -> (FoundTxIndex, Vec<(IndexForm, BestError)>) {
         let (mut found, mut failed) = (FoundTxIndex::default(), Vec::new());
         let has_new = self.head.new_best.is_some() || !self.by_number.is_empty();
+        let new_best = self.chain.best_block(self.head.new_best.as_deref());
         if self.has_old || self.head.best.is_some() || !has_new {
-            match self.chain.best_block(self.head.best.as_deref()) {
+            let best = self.head.best.as_deref();
+            let best = match self.chain.best_block(best) {
+                // The node left this block after it had gone over to the newer form, which has all blocks above the fork.
+                Err(error @ BestError::Elsewhere(_)) if new_best.is_ok() => {
+                    self.chain.block_below(best).ok_or(error)
+                }
+                best => best,
+            };
+            match best {
                 Ok(best) => found.old = Some(FoundRows { best, ..std::mem::take(&mut self.old) }),
                 // A node that went over to the newer form may have rows of the older one without a best block.
                 Err(BestError::Wrong(_)) if has_new => {}
@@ -193,7 +202,7 @@ impl<'c, 'a> TxIndexReading<'c, 'a> {
         }
         if has_new {
             self.check_head();
-            match self.chain.best_block(self.head.new_best.as_deref()) {
+            match new_best {
                 Ok(best) => {
                     let salt = self.head.salt;
                     let rows = FoundRows { best, salt, ..std::mem::take(&mut self.new) };

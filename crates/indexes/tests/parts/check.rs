@@ -238,6 +238,29 @@ fn wrong_rows_of_the_newer_txindex_are_found() {
     assert!(block.count >= 1, "{block:?}");
 }
 
+/// A node that went over to the newer form left the block at which the older one ended.
+#[test]
+fn an_older_txindex_may_end_off_the_chain() {
+    let node = Node::new(&[IndexForm::TxIndex]);
+    let newer = rows_of(&Node::new(&[IndexForm::TxIndexV2]).database(IndexForm::TxIndexV2));
+    let is_above = |number: u64| number > 307;
+    let upper = newer.into_iter().filter(|(key, value)| match key[0] {
+        b'h' => is_above(u32::from_le_bytes(value[..].try_into().unwrap()).into()),
+        b's' => is_above(apus_chain::Reader::new(&key[1..]).varint().unwrap()),
+        b'x' => is_above(apus_chain::Reader::new(&key[6..]).varint().unwrap()),
+        _ => true,
+    });
+    let checked = node.altered(IndexForm::TxIndex, |rows| {
+        // The locator has the last blocks one by one.
+        let of_310 = rows[&b"B"[..]][5 + 5 * 32..][..32].to_vec();
+        let best = [&70_016_i32.to_le_bytes()[..], &[2], &[7; 32], &of_310].concat();
+        rows.insert(b"B".to_vec(), best);
+        rows.extend(upper);
+    });
+    assert_eq!((&checked.faults[..], &checked.unchecked[..]), (&[][..], &[][..]));
+    assert_eq!(checked.indexes, [(IndexForm::TxIndex, 310), (IndexForm::TxIndexV2, 315)]);
+}
+
 #[test]
 fn wrong_rows_of_inputs_are_found() {
     const FORM: IndexForm = IndexForm::TxoSpender;
