@@ -372,7 +372,7 @@ struct FindingReport {
     remedy: String,
 }
 
-/// An optional index of the node that was compared with its blocks.
+/// The blocks that are proven, and the coins after them.
 #[derive(Serialize)]
 struct ProofReport {
     stop_height: u32,

@@ -4,11 +4,11 @@ use apus_chain::{BlockHash, BlockUndo, BlockView, Height};
 
 /// Where a block is in a node's block files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BlockPlace {
+pub(crate) struct BlockPlace {
     /// Number of the file.
-    pub file: u32,
+    pub(crate) file: u32,
     /// Offset of the block's header in the file, in bytes.
-    pub offset: u32,
+    pub(crate) offset: u32,
 }
 
 /// A block of the chain with the coins that it spends. Neither is checked beyond its form: the caller proves
@@ -24,6 +24,4 @@ pub struct IndexBlock<'b> {
     /// The coins that each transaction but the coinbase spends, one for each input. `None` if the index needs
     /// none, and for genesis.
     pub undo: Option<&'b BlockUndo<'b>>,
-    /// Where a node has it.
-    pub place: BlockPlace,
 }

@@ -29,7 +29,7 @@ mod spender_index;
 mod standing;
 mod txindex;
 
-pub use block::{BlockPlace, IndexBlock};
+pub use block::IndexBlock;
 pub use check::check_indexes;
 pub use coin_stats::{CoinStatsPart, CoinStatsSegment};
 pub use coin_stats_index::{CoinStatsForm, CoinStatsTip, write_coin_stats_index};

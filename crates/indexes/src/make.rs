@@ -78,8 +78,6 @@ pub struct IndexesMade {
     pub tip: KnownBlock,
     /// Totals of the blocks.
     pub counts: PassCounts,
-    /// The coins after the last block, if something was made from undo data: those of the node, too.
-    pub coins: Option<CoinStatsTip>,
     /// The indexes.
     pub indexes: Vec<IndexMade>,
     /// The chain in numbers, which the caller publishes.
@@ -170,8 +168,8 @@ pub fn make_indexes(request: &IndexesRequest<'_>) -> Result<IndexesMade, SyncErr
     complete_all(published.iter().map(|(mark, path)| (mark, &**path)))?;
     let chain = source.chain();
     let tip = KnownBlock { height: chain.tip_height(), hash: *chain.tip_hash() };
-    let WrittenIndexes { counts, coins, numbers, .. } = written;
-    Ok(IndexesMade { tip, counts, coins, indexes, numbers })
+    let WrittenIndexes { counts, numbers, .. } = written;
+    Ok(IndexesMade { tip, counts, indexes, numbers })
 }
 
 /// Removes what an earlier attempt left in the node's `folder` and in the folder of temporary files, which both are locked.
@@ -292,7 +290,6 @@ struct WrittenIndexes {
     /// Bytes and rows of each index.
     indexes: Vec<(u64, u64)>,
     counts: PassCounts,
-    coins: Option<CoinStatsTip>,
     numbers: Option<NumbersDraft>,
 }
 
@@ -349,7 +346,7 @@ fn write_indexes(
         indexes.push((bytes_in(folder).map_err(at(&DirStorage::new(folder), ""))?, rows));
     }
     observer.event(Event::Ended { phase: INDEX_TABLES, bytes: 0 });
-    Ok(WrittenIndexes { indexes, counts, coins: coins.map(|(made, _)| made), numbers })
+    Ok(WrittenIndexes { indexes, counts, numbers })
 }
 
 /// Sums up the bytes of all files in a folder.

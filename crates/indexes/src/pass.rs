@@ -306,8 +306,7 @@ impl<'p, 'a> BlockTaker<'p, 'a> {
                 "the genesis block is wrong: {error}. This is a bug in Apus"
             ))
         })?;
-        let place = self.pass.chain.place(0);
-        let block = IndexBlock { height: 0, hash, view, undo: None, place };
+        let block = IndexBlock { height: 0, hash, view, undo: None };
         let checked = self.check.as_mut().map_or(Ok(()), |check| check.block(&block, txids));
         Ok(checked.and_then(|()| self.segment.add(&block, txids)).map_err(IndexesError::from)?)
     }
@@ -367,8 +366,7 @@ impl<'p, 'a> BlockTaker<'p, 'a> {
             undo.as_mut().map(|undo| read_undo(&mut **undo, height, &hash, &hash_at(height - 1)));
         let spent = spent.transpose()?;
         let spent = spent.as_ref().map(|raw| parse_undo(raw, height, &hash)).transpose()?;
-        let place = pass.chain.place(height);
-        let block = IndexBlock { height, hash, view, undo: spent.as_ref(), place };
+        let block = IndexBlock { height, hash, view, undo: spent.as_ref() };
         if let Some(rows) = &mut self.old_tx {
             txindex::add_old_rows(rows, &block, txids)?;
         }

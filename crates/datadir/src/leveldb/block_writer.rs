@@ -248,9 +248,9 @@ pub(crate) struct NumberedKey<'a> {
 }
 
 /// The key of an entry with its tag, in a fixed-size buffer.
+///
 /// Keys are short but numerous, so each operation handles a fixed number of bytes, whatever the key's length:
 /// no loop, no branch to predict. Bytes after the key have no meaning.
-/// key's length: that needs no loop and no branch prediction. Bytes after the key have no meaning.
 pub(super) struct TaggedKey {
     bytes: [u8; PLACE],
     length: usize,

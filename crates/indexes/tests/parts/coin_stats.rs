@@ -263,8 +263,7 @@ fn amounts_out_of_range_are_refused() {
     let mut layout = BlockLayout::new();
     let view = layout.read(&raw).unwrap();
     let undo = BlockUndo::read(&[0]).unwrap();
-    let place = apus_indexes::BlockPlace { file: 0, offset: 0 };
-    let block = IndexBlock { height: 1, hash: view.hash(), view, undo: Some(&undo), place };
+    let block = IndexBlock { height: 1, hash: view.hash(), view, undo: Some(&undo) };
     let folder = new_folder();
     let storage = DirStorage::new(folder.path());
     let mut segment = CoinStatsSegment::new(&CHAIN.params, &storage);

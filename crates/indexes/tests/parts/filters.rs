@@ -3,7 +3,7 @@
 use crate::support::{TestBlock, TestChain, filter_index, fixture, new_folder};
 use apus_chain::{BlockHash, BlockLayout, BlockUndo, BlockUndoWriter, CoinRef, Network, Params};
 use apus_hash::sha256d;
-use apus_indexes::{BlockPlace, FilterBuilder, IndexBlock, filter_file_name};
+use apus_indexes::{FilterBuilder, IndexBlock, filter_file_name};
 use apus_testkit::chain::{ChainBuilder, Shape};
 use bitcoin::bip158::{BlockFilter, BlockFilterWriter};
 use bitcoin::consensus::{deserialize, serialize};
@@ -35,8 +35,7 @@ fn filter_of(block: &Block, spent: &[ScriptBuf]) -> Vec<u8> {
     let (raw, undo) = (serialize(block), BlockUndo::read(&undo).unwrap());
     let mut layout = BlockLayout::new();
     let view = layout.read(&raw).unwrap();
-    let place = BlockPlace { file: 0, offset: 0 };
-    let block = IndexBlock { height: 1, hash: view.hash(), view, undo: Some(&undo), place };
+    let block = IndexBlock { height: 1, hash: view.hash(), view, undo: Some(&undo) };
     let mut filter = Vec::new();
     FilterBuilder::new().build(&block, &mut filter).unwrap();
     filter

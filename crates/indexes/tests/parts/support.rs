@@ -6,8 +6,8 @@ use apus_chain::{
 };
 use apus_datadir::DatabaseEntries;
 use apus_indexes::{
-    BlockPlace, CoinStatsForm, CoinStatsSegment, CoinStatsTip, FilterSegment, IndexBlock,
-    MakeError, write_coin_stats_index, write_filter_index,
+    CoinStatsForm, CoinStatsSegment, CoinStatsTip, FilterSegment, IndexBlock, MakeError,
+    write_coin_stats_index, write_filter_index,
 };
 use apus_storage::DirStorage;
 use apus_testkit::blkfile::read_chain;
@@ -67,7 +67,6 @@ impl TestChain {
                 hash: view.hash(),
                 view,
                 undo: (height > 0).then_some(&undo),
-                place: BlockPlace { file: 0, offset: 0 },
             };
             each(&block, &ids(&view))?;
         }
