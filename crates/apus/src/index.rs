@@ -29,8 +29,8 @@ use apus_datadir::chainstate::node_best_block;
 use apus_datadir::{BlockFiles, DATADIR_LOCK, DatadirLock, free_bytes};
 use apus_indexes::{
     INDEX_BLOCKS, INDEX_TABLES, IndexForm, IndexKind, IndexMade, IndexesDisk, IndexesMade,
-    IndexesRequest, NumbersDraft, NumbersPlace, discard_attempt, expect_undo_data, index_folder,
-    is_scratch_file, make_indexes,
+    IndexesRequest, NodeVersion, NumbersDraft, NumbersPlace, discard_attempt, expect_undo_data,
+    index_folder, is_scratch_file, make_indexes,
 };
 use apus_sync::{DiskUse, Event, LOCK, Observer, SourceError, SyncError, UseIndex};
 use serde::Serialize;
@@ -106,7 +106,7 @@ pub(crate) fn command(args: &IndexArgs) -> Result<(), Failure> {
     print::result(format_args!(
         "\nStart the node; it continues from there:\n  {}{}",
         node.start_command(),
-        options(&forms)
+        options(&forms, args.index_for)
     ))
 }
 
@@ -311,10 +311,20 @@ fn open_work_folder(work: &Path) -> Result<WorkFolder, Failure> {
     Ok(locked)
 }
 
-/// Returns the options with which a node uses indexes.
-pub(crate) fn options(forms: &[IndexForm]) -> String {
-    let mut options: Vec<String> = forms.iter().map(|form| format!(" -{}", form.kind())).collect();
+/// Returns the options with which a node of a version uses indexes, for the end of a command. Without a version, none that
+/// a node may not know is among them: a line below the command tells it.
+pub(crate) fn options(forms: &[IndexForm], version: Option<NodeVersion>) -> String {
+    let is_for_some = |form: &&IndexForm| version.is_none() && **form == IndexForm::TxoSpender;
+    let mut options: Vec<String> = (forms.iter().filter(|form| !is_for_some(form)))
+        .map(|form| format!(" -{}", form.kind()))
+        .collect();
     options.dedup();
+    if let Some(form) = forms.iter().find(is_for_some) {
+        options.push(format!(
+            "\n  add -{} if its version is 31 or later: earlier ones do not start with it",
+            form.kind()
+        ));
+    }
     options.concat()
 }
 
@@ -400,5 +410,25 @@ impl IndexReport {
             warnings: record.history.warnings,
             machine: Machine::here(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A node does not start with an option that it does not know.
+    #[test]
+    fn a_command_without_a_version_has_only_options_that_each_node_knows() {
+        let kinds = IndexKind::ALL;
+        let any = options(&IndexForm::of(&kinds, None).unwrap(), None);
+        let (command, remark) = any.split_once('\n').unwrap();
+        assert_eq!(command, " -txindex -blockfilterindex -coinstatsindex");
+        assert!(remark.contains("-txospenderindex") && remark.contains("31"), "{remark}");
+        let version = Some(NodeVersion::V31);
+        let of_31 = options(&IndexForm::of(&kinds, version).unwrap(), version);
+        assert_eq!(of_31, format!("{command} -txospenderindex"));
+        let txindex = options(&IndexForm::of(&kinds[..1], None).unwrap(), None);
+        assert_eq!(txindex, " -txindex");
     }
 }

@@ -63,7 +63,7 @@ pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
         ..RunJob::new(args.node.chain, source, &args.run)
     })?;
     let made = make_beside(&indexes, room)?;
-    let start = node.start_command() + &options(&forms);
+    let start = node.start_command() + &options(&forms, args.index.index_for);
     let next = match marked {
         None => {
             format!("start the node; it continues from block {}:\n  {start}", report.stop_height)

@@ -91,7 +91,7 @@ pub(crate) fn command_on(args: &SyncArgs, machines: Option<&dyn Machines>) -> Re
     let next = args.out.iter().find_map(|sink| match sink {
         SinkArg::Datadir(path) => {
             let command = start_command(path, args.chain, args.prune);
-            let command = command + &options(&indexes);
+            let command = command + &options(&indexes, args.index.index_for);
             Some(format!("start a node on it:\n  {command}"))
         }
         SinkArg::Chainstate(path) if args.peers.blocks == BlocksArg::Keep => {

@@ -11,7 +11,10 @@ Examples:
   All indexes, for any version of Bitcoin Core:
     bitcoin-cli stop
     apus index --datadir ~/.bitcoin --index all
-    bitcoind -txindex -blockfilterindex -coinstatsindex -txospenderindex
+    bitcoind -txindex -blockfilterindex -coinstatsindex
+
+  Version 31 and later also use the fourth index, with -txospenderindex.
+  Earlier ones do not start with that option.
 
   For a wallet's or a Lightning node's server, with temporary files on another
   disk:
@@ -44,7 +47,7 @@ pub(crate) struct IndexesArg {
 
     /// Version of the node that the indexes are for: 29, 30, 31 or master; by default, all start on them
     #[arg(long, value_name = "VERSION", hide_short_help = true, requires = "index")]
-    index_for: Option<NodeVersion>,
+    pub(crate) index_for: Option<NodeVersion>,
 }
 
 impl IndexesArg {
@@ -101,7 +104,7 @@ pub(crate) struct IndexArgs {
 
     /// Version of the node: 29, 30, 31 or master; by default, all start on the indexes
     #[arg(long, value_name = "VERSION")]
-    index_for: Option<NodeVersion>,
+    pub(crate) index_for: Option<NodeVersion>,
 
     /// Also write the chain in numbers to FILE: one row for each block
     ///
