@@ -56,7 +56,7 @@ fn failure(error: SyncError) -> Failure {
 }
 
 /// Returns the tables among a run's outputs. They have Bitcoin Core's columns. With `replace`, they take the place of
-/// existing ones.
+/// existing ones, but not of other files.
 pub(crate) fn outputs(sinks: &[SinkArg], replace: bool) -> Result<Vec<TableOutput>, SyncError> {
     let table = |sink: &SinkArg| match sink {
         SinkArg::File(form, path) => match form.kind {
@@ -66,6 +66,7 @@ pub(crate) fn outputs(sinks: &[SinkArg], replace: bool) -> Result<Vec<TableOutpu
         _ => None,
     };
     let places: Result<Vec<TablePlace>, String> = sinks.iter().filter_map(table).collect();
-    let places = places.map_err(SyncError::usage)?.into_iter();
-    Ok(places.map(|place| TableOutput(place.replacing(replace))).collect())
+    let places = places.map_err(SyncError::usage)?;
+    places.iter().try_for_each(TablePlace::expect_own_facts)?;
+    Ok(places.into_iter().map(|place| TableOutput(place.replacing(replace))).collect())
 }

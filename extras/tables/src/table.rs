@@ -69,6 +69,18 @@ impl TablePlace {
         is_left.then_some(path)
     }
 
+    /// Fails if a file that no table has written has the name of the facts.
+    pub fn expect_own_facts(&self) -> Result<(), SyncError> {
+        let Some(name) = self.facts_name() else { return Ok(()) };
+        if self.has(&name) && !TableFacts::are_in(&*self.storage, &name) {
+            return Err(SyncError::usage(format!(
+                "{} is no file of a table, and the facts about this table need its name: move it, or use another output",
+                self.storage.describe(&name)
+            )));
+        }
+        Ok(())
+    }
+
     fn has(&self, name: &str) -> bool {
         self.storage.len(name).is_ok()
     }
@@ -98,6 +110,7 @@ enum State<'a> {
 impl<'a> Table<'a> {
     /// Begins a table of coins of a chain.
     pub fn create(place: &'a TablePlace, network: Network) -> Result<Self, SyncError> {
+        place.expect_own_facts()?;
         let (draft, file) = FileDraft::create(&*place.storage, &place.name)?;
         let columns = ScriptColumns::new(place.columns, AddressKinds::of(network));
         let path = draft_of(&place.path);
@@ -186,9 +199,10 @@ impl<'a> Table<'a> {
             return self.draft.publish_over(file, place.replace);
         };
         let storage = &*place.storage;
+        // It may have come meanwhile.
+        place.expect_own_facts()?;
         if !place.has(&place.name) {
-            let replace = place.replace || TableFacts::are_in(storage, &name);
-            facts_draft.publish_over(facts_file, replace)?;
+            facts_draft.publish_over(facts_file, true)?;
             return self.draft.publish_over(file, place.replace);
         }
         if place.replace {

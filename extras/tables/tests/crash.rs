@@ -4,7 +4,7 @@
 #![cfg(all(feature = "parquet", feature = "sqlite"))]
 
 use apus_chain::{CoinRef, HashSerialized3, Network, OutPoint, Txid};
-use apus_sync::SyncError;
+use apus_sync::{ErrorKind, SyncError};
 use apus_tables::{Table, TableColumns, TableFacts, TableFormat, TablePlace};
 use apus_testkit::storage::{AfterCrash, MirrorStorage};
 use std::collections::BTreeMap;
@@ -120,16 +120,21 @@ fn next_run(image: &Files, format: TableFormat, replace: bool, sets: [&Files; 2]
     }
 }
 
-/// Facts that another program or user wrote stay.
+/// Facts that another program or user wrote stay, also beside a table that is to be replaced.
 #[test]
 fn facts_of_others_stay() {
-    let folder = tempfile::tempdir().unwrap();
-    let place = place(folder.path(), TableFormat::Csv, false);
-    for other in ["another", "{}", "{\"program\": \"apus 1\"}", "[1]"] {
-        fs::write(folder.path().join(FACTS), other).unwrap();
-        assert!(place.left_facts().is_none(), "{other}");
-        assert!(write(&place, 3).is_err());
-        assert_eq!(fs::read(folder.path().join(FACTS)).unwrap(), other.as_bytes());
-        assert!(!folder.path().join(NAME).exists());
+    for (old, replace) in [(0, false), (0, true), (2, true)] {
+        let folder = tempfile::tempdir().unwrap();
+        let place = place(folder.path(), TableFormat::Csv, replace);
+        let mut files = if old == 0 { Files::new() } else { table(TableFormat::Csv, old) };
+        for other in ["another", "{}", "{\"program\": \"apus 1\"}", "[1]"] {
+            files.insert(FACTS.to_owned(), other.into());
+            put(folder.path(), &files);
+            assert!(place.left_facts().is_none(), "{other}");
+            let error = write(&place, 3).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Usage, "{error}");
+            assert!(error.to_string().contains(FACTS), "{error}");
+            assert!(read(folder.path()) == files, "{other}");
+        }
     }
 }

@@ -134,7 +134,7 @@ fn a_table_is_replaced_on_request() {
     ] {
         sandbox.write(name, b"old");
         if name != "alone.csv" {
-            sandbox.write(&format!("{name}.json"), b"old");
+            sandbox.write(&format!("{name}.json"), &facts);
         }
         sandbox.apus(&format!("{line} csv:{name}")).fails(1, &["exists already", "--replace"]);
         assert_eq!(sandbox.read(name), b"old");
@@ -144,6 +144,14 @@ fn a_table_is_replaced_on_request() {
             sandbox.json(&format!("{name}.json"))["coins"],
             sandbox.json("new.csv.json")["coins"]
         );
+    }
+    // A file that is none of ours stays.
+    sandbox.write("mine.csv.json", b"mine");
+    for line in ["snapshot export node.dat --to", sync] {
+        let line = format!("{line} csv:mine.csv --replace");
+        sandbox.apus(&line).fails(1, &["mine.csv.json is no file of a table"]);
+        assert_eq!(sandbox.read("mine.csv.json"), b"mine");
+        assert!(!sandbox.has("mine.csv"));
     }
     // A run that fails changes nothing.
     let whole = sandbox.read("node.dat");
