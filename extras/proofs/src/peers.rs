@@ -66,13 +66,27 @@ pub struct ProofPeers<'a> {
 struct PeerChoice {
     /// The first peer of the next choice.
     next: usize,
-    /// Whether each peer is not asked: it sent something wrong or nothing, or could not be reached at the start.
+    /// Whether each peer is not asked: it sent something wrong or nothing, or could not be reached.
     left_out: Vec<bool>,
-    /// The peers that could not be reached at the start. They are asked once all others are left out.
+    /// Peers that could not be reached, or did not answer. They are asked once all others are left out.
     spare: Vec<usize>,
+    /// How often each peer was one of these.
+    absences: Vec<u32>,
 }
 
+/// A peer that failed this often without sending anything wrong is not asked again.
+const ABSENCES_MAX: u32 = 4;
+
 impl PeerChoice {
+    /// Asks a peer only once all others are left out.
+    fn set_aside(&mut self, peer: usize) {
+        self.left_out[peer] = true;
+        self.absences[peer] += 1;
+        if self.absences[peer] < ABSENCES_MAX {
+            self.spare.push(peer);
+        }
+    }
+
     /// Whether a peer is asked that has another address than this one.
     fn has_others(&self, peer: usize, addresses: &[NodeAddress]) -> bool {
         let mut asked = self.left_out.iter().zip(addresses).filter(|(out, _)| !**out);
@@ -103,7 +117,7 @@ impl<'a> ProofPeers<'a> {
                 Ok(link) => peers.give_back(link),
                 Err(error) if error.may_pass() => {
                     peers.absent.push(error);
-                    peers.set_aside(peer);
+                    peers.choice.lock().set_aside(peer);
                 }
                 Err(error) => return Err(error),
             }
@@ -151,8 +165,8 @@ impl<'a> ProofPeers<'a> {
     ) -> Self {
         let dial = Dial { required_services: BRIDGE, ..dial };
         let (absent, idle) = (Vec::new(), Mutex::default());
-        let left_out = vec![false; addresses.len()];
-        let choice = Mutex::new(PeerChoice { next: 0, left_out, spare: Vec::new() });
+        let (left_out, absences) = (vec![false; addresses.len()], vec![0; addresses.len()]);
+        let choice = Mutex::new(PeerChoice { next: 0, left_out, spare: Vec::new(), absences });
         Self { dial, addresses, patience, interrupt, absent, idle, choice }
     }
 
@@ -167,17 +181,13 @@ impl<'a> ProofPeers<'a> {
         self.addresses.iter().position(|it| it.to_string() == name)
     }
 
-    /// Asks a peer only once all others are left out.
-    fn set_aside(&self, peer: usize) {
+    /// Asks a peer nothing more, if that leaves one to ask; or, if its failure may pass, not before all others are left
+    /// out. `None` if no other is left; otherwise whether the peer was asked until now.
+    pub(crate) fn leave_out(&self, peer: usize, may_pass: bool) -> Option<bool> {
         let mut choice = self.choice.lock();
-        choice.left_out[peer] = true;
-        choice.spare.push(peer);
-    }
-
-    /// Asks a peer nothing more, if that leaves one to ask. `None` if it does not; otherwise whether the peer was
-    /// asked until now.
-    pub(crate) fn leave_out(&self, peer: usize) -> Option<bool> {
-        let mut choice = self.choice.lock();
+        if choice.left_out[peer] {
+            return Some(false);
+        }
         if !choice.has_others(peer, &self.addresses) {
             for spare in mem::take(&mut choice.spare) {
                 choice.left_out[spare] = false;
@@ -186,13 +196,15 @@ impl<'a> ProofPeers<'a> {
                 return None;
             }
         }
-        let was_asked = !choice.left_out[peer];
         for (at, address) in self.addresses.iter().enumerate() {
             choice.left_out[at] |= is_same(address, &self.addresses[peer]);
         }
+        if may_pass {
+            choice.set_aside(peer);
+        }
         drop(choice);
         self.forget(peer);
-        Some(was_asked)
+        Some(true)
     }
 
     /// Whether another peer could be asked.
@@ -403,8 +415,9 @@ impl ProofPeerError {
     }
 
     /// Whether the same peer may answer if asked again.
-    fn may_pass(&self) -> bool {
+    pub(crate) fn may_pass(&self) -> bool {
         match self {
+            Self::GaveUp { error, .. } => error.may_pass(),
             Self::Unanswered { .. } => true,
             Self::Peer { error: PeerError::ConnectedToSelf, .. } => false,
             Self::Peer { error, .. } => error.kind() != PeerFault::Misbehaved,

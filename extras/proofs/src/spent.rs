@@ -8,7 +8,7 @@
 mod arbiter;
 mod coins;
 
-use crate::engine::{BridgePeers, ProofRequester, connect, leave_out};
+use crate::engine::{BridgeFailure, BridgePeers, ProofRequester, connect, leave_out};
 use crate::error::ProofsError;
 use crate::message::{LEAVES_MAX, write_leaves};
 use crate::peers::{ProofAnswers, ProofPeerError, ProofPeers, Question};
@@ -76,9 +76,9 @@ impl PeerCoins<'_> {
         self.peers.choose(ASKED).into_iter().map(side).collect()
     }
 
-    /// Asks a bridge nothing more, if there are others. Returns whether there are.
-    fn leave_out(&self, peer: usize, why: &str) -> bool {
-        leave_out(&self.peers, peer, why, self.observer)
+    /// Asks a bridge that failed no more, if there are others. Returns whether there are.
+    fn leave_out(&self, peer: usize, failure: &BridgeFailure) -> bool {
+        leave_out(&self.peers, peer, failure, self.observer)
     }
 }
 
@@ -182,7 +182,7 @@ impl CoinsReader<'_> {
                 ProofPeerError::Parts { .. } => self.drop_side(peer, block, error.to_string())?,
                 error => {
                     self.sides.retain(|side| side.peer != peer);
-                    if !self.from.leave_out(peer, &error.to_string()) {
+                    if !self.from.leave_out(peer, &BridgeFailure::of(&error)) {
                         return Err(away(ProofsError::Spent(Box::new(error)).into()));
                     }
                 }
@@ -199,9 +199,10 @@ impl CoinsReader<'_> {
         why: String,
     ) -> Result<(), UndoPassError> {
         self.sides.retain(|side| side.peer != peer);
-        match self.from.leave_out(peer, &why) {
+        let failure = BridgeFailure::from(why);
+        match self.from.leave_out(peer, &failure) {
             true => Ok(()),
-            false => Err(UndoPassError::Undo { block: *block, what: why }),
+            false => Err(UndoPassError::Undo { block: *block, what: failure.why }),
         }
     }
 }

@@ -21,7 +21,7 @@ use apus_sync::source::ChainSource;
 use apus_sync::{Event, Observer, SyncError, Warning};
 use apus_utreexo::{NodeHash, Proof, Roots};
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::iter;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::sleep;
@@ -133,13 +133,17 @@ impl<'a> PeerProofs<'a> {
         read: impl Fn(&mut ProofAnswers<'_>) -> Result<T, ProofPeerError>,
     ) -> Result<T, ProofPeerError> {
         let ask = |peer| self.peers.ask(peer, iter::once(Question::Roots(block)));
-        let (mut behind, mut failed) = (Vec::new(), None);
-        for peer in self.peers.choose(usize::MAX) {
+        let (mut behind, mut failed, mut asked) = (Vec::new(), None, HashSet::new());
+        // If all fail, others are asked that could not be reached before.
+        while let Some(peer) =
+            self.peers.choose(usize::MAX).into_iter().find(|peer| !asked.contains(peer))
+        {
+            asked.insert(peer);
             match read(&mut ask(peer).at_once()) {
                 Err(error) if is_behind(&error) => behind.push((peer, error)),
                 Err(error @ ProofPeerError::Interrupted) => return Err(error),
                 Err(error) => {
-                    self.leave_out(peer, &error.to_string());
+                    self.leave_out(peer, &BridgeFailure::of(&error));
                     failed = Some(error);
                 }
                 Ok(found) => return Ok(found),
@@ -193,7 +197,7 @@ impl<'a> PeerProofs<'a> {
         for (peer, what) in others {
             let why =
                 format!("the roots of block {height} ({hash}) are not those in {origin}: {what}");
-            self.leave_out(peer, &why);
+            self.leave_out(peer, &why.into());
         }
         Ok(())
     }
@@ -226,14 +230,14 @@ impl<'a> PeerProofs<'a> {
             return false;
         };
         let peer = self.peers.index_of(origin);
-        peer.is_some_and(|peer| self.leave_out(peer, &wrong.to_string()))
+        peer.is_some_and(|peer| self.leave_out(peer, &wrong.to_string().into()))
     }
 
-    /// Asks a peer that failed nothing more, if there are others. Returns whether there are.
-    fn leave_out(&self, peer: usize, why: &str) -> bool {
+    /// Asks a peer that failed no more, if there are others. Returns whether there are.
+    fn leave_out(&self, peer: usize, failure: &BridgeFailure) -> bool {
         // A wait that was interrupted is nobody's fault.
         let others =
-            !self.peers.is_interrupted() && leave_out(&self.peers, peer, why, self.observer);
+            !self.peers.is_interrupted() && leave_out(&self.peers, peer, failure, self.observer);
         self.failures.fetch_add(usize::from(others), Ordering::Relaxed);
         others
     }
@@ -308,19 +312,41 @@ fn find<'a>(
     }
 }
 
-/// Asks a bridge nothing more, if there are others, and warns of that once. Returns whether there are.
+/// How a bridge failed.
+pub(crate) struct BridgeFailure {
+    pub(crate) why: String,
+    /// Whether it may answer later: it sent nothing wrong.
+    may_pass: bool,
+}
+
+impl BridgeFailure {
+    pub(crate) fn of(error: &ProofPeerError) -> Self {
+        Self { why: error.to_string(), may_pass: error.may_pass() }
+    }
+}
+
+/// The bridge sent something wrong.
+impl From<String> for BridgeFailure {
+    fn from(why: String) -> Self {
+        Self { why, may_pass: false }
+    }
+}
+
+/// Asks a bridge no more, if there are others, and warns of that. Returns whether there are.
 pub(crate) fn leave_out(
     peers: &ProofPeers<'_>,
     peer: usize,
-    why: &str,
+    BridgeFailure { why, may_pass }: &BridgeFailure,
     observer: &dyn Observer,
 ) -> bool {
-    let Some(is_new) = peers.leave_out(peer) else { return false };
+    let Some(is_new) = peers.leave_out(peer, *may_pass) else { return false };
     if is_new {
         let name = peers.name_of(peer);
-        let text =
-            format!("{why}. Apus asks {name} nothing more, and continues with other bridges");
-        observer.event(Event::Warning(Warning::Extra(text)));
+        let then = match may_pass {
+            true => format!("continues with other bridges, and asks {name} again if these fail"),
+            false => format!("asks {name} nothing more, and continues with other bridges"),
+        };
+        observer.event(Event::Warning(Warning::Extra(format!("{why}. Apus {then}"))));
     }
     true
 }
@@ -354,8 +380,8 @@ impl ProofSource for PeerProofs<'_> {
                     let reader = Box::new(PeerEntries { source: self, answers });
                     return Ok(ProofRange { heights, before, after, reader });
                 }
-                Err(why) if self.leave_out(peer, &why) => {}
-                Err(why) => return Err(why),
+                Err(failure) if self.leave_out(peer, &failure) => {}
+                Err(failure) => return Err(failure.why),
             }
         }
     }
@@ -376,7 +402,7 @@ impl PeerProofs<'_> {
         answers: &mut ProofAnswers<'_>,
         first: Option<KnownBlock>,
         last: KnownBlock,
-    ) -> Result<(Roots, Roots), String> {
+    ) -> Result<(Roots, Roots), BridgeFailure> {
         let before = match first {
             Some(block) => self.roots(answers, &block)?,
             None => self.start.roots.clone(),
@@ -385,14 +411,18 @@ impl PeerProofs<'_> {
     }
 
     /// A peer's roots after a block, which must be the proven ones if these are known.
-    fn roots(&self, answers: &mut ProofAnswers<'_>, block: &KnownBlock) -> Result<Roots, String> {
-        let answer = answers.roots(block).map_err(|error| error.to_string())?;
+    fn roots(
+        &self,
+        answers: &mut ProofAnswers<'_>,
+        block: &KnownBlock,
+    ) -> Result<Roots, BridgeFailure> {
+        let answer = answers.roots(block).map_err(|error| BridgeFailure::of(&error))?;
         let peer = answers.peer_name();
         let roots = roots_of(&answer, block).map_err(|what| format!("{peer}: {what}"))?;
         let KnownBlock { height, hash } = block;
         match self.proven(height + 1).is_none_or(|proven| proven == roots) {
             true => Ok(roots),
-            false => Err(format!("{peer} sent wrong roots of block {height} ({hash})")),
+            false => Err(format!("{peer} sent wrong roots of block {height} ({hash})").into()),
         }
     }
 }
@@ -410,13 +440,14 @@ impl ProofReader for PeerEntries<'_> {
         spends_max: usize,
         out: &mut Vec<u8>,
     ) -> Result<(), String> {
-        let answer = self.answers.proof(block, spends_max).map_err(|error| error.to_string());
-        let read = answer.and_then(|proof| {
+        let answer = self.answers.proof(block, spends_max);
+        let read = answer.map_err(|error| BridgeFailure::of(&error)).and_then(|proof| {
             let written = write_entry(proof, out);
-            written.map_err(|what| format!("{}: {what}", self.answers.peer_name()))
+            written.map_err(|what| format!("{}: {what}", self.answers.peer_name()).into())
         });
-        read.inspect_err(|why| {
-            self.source.leave_out(self.answers.peer(), why);
+        read.map_err(|failure| {
+            self.source.leave_out(self.answers.peer(), &failure);
+            failure.why
         })
     }
 

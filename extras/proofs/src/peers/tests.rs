@@ -305,7 +305,7 @@ fn peers<'a>(ports: &[u16], absent: &[usize], interrupt: &'a AtomicBool) -> Proo
     let addresses = ports.iter().map(address).collect();
     let dial = Dial::new(Network::Regtest, 1);
     let peers = ProofPeers::new(addresses, dial, Duration::from_secs(1), interrupt);
-    absent.iter().for_each(|peer| peers.set_aside(*peer));
+    absent.iter().for_each(|peer| peers.choice.lock().set_aside(*peer));
     peers
 }
 
@@ -314,12 +314,12 @@ fn the_last_peer_is_never_left_out() {
     let interrupt = AtomicBool::new(false);
     let peers = peers(&[1, 2, 3], &[], &interrupt);
     assert_eq!([peers.choose(1), peers.choose(1), peers.choose(2)].concat(), [0, 1, 2, 0]);
-    assert_eq!([peers.leave_out(1), peers.leave_out(1)], [Some(true), Some(false)]);
+    assert_eq!([1, 1].map(|peer| peers.leave_out(peer, false)), [Some(true), Some(false)]);
     assert_eq!(peers.choose(3), [2, 0]);
     assert!(peers.has_others(0));
-    assert_eq!(peers.leave_out(2), Some(true));
+    assert_eq!(peers.leave_out(2, false), Some(true));
     assert!(!peers.has_others(0));
-    assert_eq!((peers.leave_out(0), peers.choose(3)), (None, vec![0]));
+    assert_eq!((peers.leave_out(0, false), peers.choose(3)), (None, vec![0]));
 }
 
 /// A peer that could not be reached at the start is asked once all others have failed.
@@ -328,10 +328,23 @@ fn absent_peers_are_asked_last() {
     let interrupt = AtomicBool::new(false);
     let peers = peers(&[1, 2, 3], &[0], &interrupt);
     assert_eq!(peers.choose(3), [1, 2]);
-    assert_eq!(peers.leave_out(1), Some(true));
+    assert_eq!(peers.leave_out(1, false), Some(true));
     assert!(peers.has_others(2));
-    assert_eq!((peers.leave_out(2), peers.choose(3)), (Some(true), vec![0]));
-    assert_eq!(peers.leave_out(0), None);
+    assert_eq!((peers.leave_out(2, false), peers.choose(3)), (Some(true), vec![0]));
+    assert_eq!(peers.leave_out(0, true), None);
+}
+
+/// A bridge that restarts is asked again once the other one is away, but not for ever.
+#[test]
+fn peers_that_sent_nothing_wrong_come_back() {
+    let interrupt = AtomicBool::new(false);
+    let peers = peers(&[1, 2], &[], &interrupt);
+    for round in 0..2 * (super::ABSENCES_MAX as usize - 1) {
+        let (away, other) = (round % 2, 1 - round % 2);
+        assert_eq!((peers.leave_out(away, true), peers.choose(2)), (Some(true), vec![other]));
+        assert_eq!(peers.leave_out(away, true), Some(false));
+    }
+    assert_eq!((peers.leave_out(0, true), peers.leave_out(1, true)), (Some(true), None));
 }
 
 /// A peer that is named twice is one peer.
@@ -339,6 +352,6 @@ fn absent_peers_are_asked_last() {
 fn a_peer_named_twice_is_left_out_as_one() {
     let interrupt = AtomicBool::new(false);
     let peers = peers(&[1, 1, 2], &[], &interrupt);
-    assert_eq!((peers.leave_out(0), peers.leave_out(1)), (Some(true), Some(false)));
-    assert_eq!((peers.leave_out(2), peers.choose(3)), (None, vec![2]));
+    assert_eq!([0, 1].map(|peer| peers.leave_out(peer, false)), [Some(true), Some(false)]);
+    assert_eq!((peers.leave_out(2, true), peers.choose(3)), (None, vec![2]));
 }
