@@ -188,8 +188,10 @@ impl<'c, 'a> TxIndexReading<'c, 'a> {
             let best = self.head.best.as_deref();
             let best = match self.chain.best_block(best) {
                 // The node left this block after it had gone over to the newer form, which has all blocks above the fork.
+                // A locator skips blocks, so the fork may be above the block that it names.
                 Err(error @ BestError::Elsewhere(_)) if new_best.is_ok() => {
-                    self.chain.block_below(best).ok_or(error)
+                    let named = self.chain.block_below(best).ok_or(error);
+                    named.map(|named| named.max(self.below_numbers(&new_best)))
                 }
                 best => best,
             };
@@ -212,6 +214,13 @@ impl<'c, 'a> TxIndexReading<'c, 'a> {
             }
         }
         (found, failed)
+    }
+
+    /// The height below the blocks that have numbers, up to the newer form's best block, without a gap.
+    fn below_numbers(&self, new_best: &Result<Height, BestError>) -> Height {
+        let Ok(best) = *new_best else { return 0 };
+        let has_none = |height: &Height| self.numbers[*height as usize].is_none();
+        (0..=best).rev().find(has_none).unwrap_or_default()
     }
 
     /// Checks the entries from which a node continues.
