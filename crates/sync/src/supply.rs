@@ -464,15 +464,15 @@ mod tests {
     use bitcoin::consensus::serialize;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// The first block of a chain, with changed bytes.
-    struct ChangedBlock {
+    /// A source of the first block of a chain, with changed bytes.
+    struct FakeSource {
         raw: Vec<u8>,
         is_on_disk: bool,
     }
 
-    impl BlockSource for ChangedBlock {
+    impl BlockSource for FakeSource {
         fn fetcher<'a>(&'a self, _halt: &'a AtomicBool) -> Box<dyn BlockFetcher + 'a> {
-            Box::new(ChangedBlockFetcher(self))
+            Box::new(FakeFetcher(self))
         }
 
         fn is_on_disk(&self, _height: Height) -> bool {
@@ -484,9 +484,9 @@ mod tests {
         }
     }
 
-    struct ChangedBlockFetcher<'a>(&'a ChangedBlock);
+    struct FakeFetcher<'a>(&'a FakeSource);
 
-    impl BlockFetcher for ChangedBlockFetcher<'_> {
+    impl BlockFetcher for FakeFetcher<'_> {
         fn fetch(
             &mut self,
             _want: HeightRange,
@@ -517,7 +517,7 @@ mod tests {
         let key = FingerprintKey::new([7; 8]);
         let noted = key.of(&BlockLayout::new().read(&raw).unwrap());
         for is_on_disk in [true, false] {
-            let source = ChangedBlock { raw: raw.clone(), is_on_disk };
+            let source = FakeSource { raw: raw.clone(), is_on_disk };
             let supply = Supply {
                 params,
                 chain: &chain,
