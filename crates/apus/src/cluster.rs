@@ -18,6 +18,7 @@ use apus_chain::{Network, Params};
 use apus_cluster::{
     ClusterKey, Coordinator, ForgetError, LinkError, LinkOptions, Overview, RunSeen, Worker,
 };
+use apus_engine::script::Signatures;
 use apus_jobs::{
     ClusterError, Jobs, QueueError, SharedQueue, WorkBlocks, WorkRequest, describe_run, work,
 };
@@ -225,8 +226,12 @@ fn work_on(args: &WorkArgs) -> Result<(), Failure> {
     loop {
         let seen = next_run(&worker, &interrupt)?;
         let took_part = match take_part(&worker, &seen, &setup, &interrupt) {
-            // A run without a coordinator must not keep this machine from others.
-            Err(failure) if !interrupt.load(Ordering::Relaxed) && worker.set_aside(seen.run) => {
+            // A run without a coordinator must not keep this machine from others, unless it computes wrongly.
+            Err(failure)
+                if !interrupt.load(Ordering::Relaxed)
+                    && !Signatures::are_faulty()
+                    && worker.set_aside(seen.run) =>
+            {
                 print::aside(format_args!(
                     "warning: {}: run {} has no coordinator, and this machine cannot take part in it ({}); waiting \
                      for another run. Remove that run with: apus cluster forget {1}",

@@ -54,9 +54,9 @@ pub trait Machines: Sync {
         plan: &Plan,
     ) -> Result<SharedResult, SyncError>;
 
-    /// Ends the sync for the machines if it succeeded, and waits until ended syncs have no data left on them. Warns of
-    /// data that cannot be removed.
-    fn end(&self, request: &Request<'_>, succeeded: bool);
+    /// Ends the sync for the machines if no start can resume it, and waits until ended syncs have no data left on them.
+    /// Warns of data that cannot be removed.
+    fn end(&self, request: &Request<'_>, is_over: bool);
 }
 
 /// Segments of a sync for other machines.

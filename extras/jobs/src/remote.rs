@@ -67,8 +67,8 @@ impl Machines for SharedQueue<'_> {
         mergesync::run(work, self, workdir, plan)
     }
 
-    fn end(&self, request: &Request<'_>, succeeded: bool) {
-        end(request, self.queue, succeeded);
+    fn end(&self, request: &Request<'_>, is_over: bool) {
+        end(request, self.queue, is_over);
     }
 }
 

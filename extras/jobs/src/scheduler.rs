@@ -109,6 +109,8 @@ pub(crate) struct Scheduler<'d> {
     failure: Option<SyncError>,
     troubles: BTreeMap<JobKey, BTreeSet<String>>,
     refused: BTreeMap<JobKey, usize>,
+    /// Machines that compute wrongly, without an accepted result.
+    faulty: BTreeSet<String>,
     /// How often each machine reported each payload or job's object as lost.
     losses: HashMap<[u8; 32], BTreeMap<String, usize>>,
     workers: BTreeMap<String, Worker>,
@@ -149,6 +151,7 @@ impl<'d> Scheduler<'d> {
             failure: None,
             troubles: BTreeMap::new(),
             refused: BTreeMap::new(),
+            faulty: BTreeSet::new(),
             losses: HashMap::new(),
             workers: BTreeMap::new(),
             handling,
@@ -335,7 +338,7 @@ impl<'d> Scheduler<'d> {
         if let Ok(JobAnswer { worker, kind: AnswerKind::Faulty, .. }) =
             JobAnswer::from_bytes(&bytes.message, self.run)
         {
-            return Err(ClusterError::Faulty { worker }.into());
+            return self.handle_faulty(worker).map(|()| None);
         }
         if bytes.audit {
             return self.audit(bytes, read);
@@ -373,7 +376,7 @@ impl<'d> Scheduler<'d> {
                 self.handle_lost((&bytes, input), (answer.worker, text), object, &payload)
                     .map(|()| None)
             }
-            AnswerKind::Faulty => Err(ClusterError::Faulty { worker: answer.worker }.into()),
+            AnswerKind::Faulty => self.handle_faulty(answer.worker).map(|()| None),
         }
     }
 
@@ -404,6 +407,10 @@ impl<'d> Scheduler<'d> {
         read: &mut ReadAnswer<'_, T>,
     ) -> Result<Option<T>, SyncError> {
         let (key, place) = (bytes.key, bytes.place);
+        if self.faulty.contains(&worker) {
+            let why = "the machine found that it computes wrongly".to_owned();
+            return self.reject_result(bytes, &worker, why).map(|()| None);
+        }
         if let Some(counted) = self.counted.get_mut(&key) {
             // The job was repeated because its result was lost.
             if counted.result != result {
@@ -515,9 +522,9 @@ impl<'d> Scheduler<'d> {
     }
 }
 
-/// Ends a run that is still open if it succeeded, and waits until the objects of closed runs are removed.
-pub(crate) fn end(request: &Request<'_>, queue: &dyn JobQueue, succeeded: bool) {
-    let closed = if succeeded { retry(request).with(|| queue.close()) } else { Ok(()) };
+/// Ends a run that is still open if it is over, and waits until the objects of closed runs are removed.
+pub(crate) fn end(request: &Request<'_>, queue: &dyn JobQueue, is_over: bool) {
+    let closed = if is_over { retry(request).with(|| queue.close()) } else { Ok(()) };
     warn_of_rest(request, closed.and_then(|()| retry(request).with(|| queue.closed())));
 }
 

@@ -6,7 +6,7 @@ use crate::sandbox::REGTEST;
 use apus_cluster::{Coordinator, JoinedRun, Worker};
 use apus_jobs::{JobCopy, JobKey, JobLease, JobOffer, JobQueue, Jobs, ObjectRef, RunId};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -71,21 +71,23 @@ fn a_lie_is_found_after_a_restart() {
     assert!(!world.sandbox.has("utxo.dat") && !world.sandbox.has("progress.work"));
 }
 
-/// A machine that reports a fault of its arithmetic with its first job.
-#[derive(Default)]
-struct Faulty {
-    has_told: AtomicBool,
-}
+/// A machine that reports a fault of its arithmetic with the job of this number, from 0 on.
+struct Faulty(AtomicU32);
 
 impl Alters for Faulty {
     fn answer(&self, lease: &dyn JobLease, key: JobKey) {
-        if !self.has_told.swap(true, Ordering::Relaxed) {
-            // The version, the run, the job and its input are those of the job's message.
-            let same = &lease.message()[8..93];
-            let message = [b"APUSANSW", same, &3_u32.to_le_bytes(), b"bad", &[4]].concat();
-            lease.give_back(Duration::ZERO, Some((key, &message))).unwrap();
+        if self.0.fetch_sub(1, Ordering::Relaxed) == 0 {
+            report_fault(lease, key);
         }
     }
+}
+
+/// Reports as the machine `bad` that it computes wrongly.
+fn report_fault(lease: &dyn JobLease, key: JobKey) {
+    // The version, the run, the job and its input are those of the job's message.
+    let same = &lease.message()[8..93];
+    let message = [b"APUSANSW", same, &3_u32.to_le_bytes(), b"bad", &[4]].concat();
+    lease.give_back(Duration::ZERO, Some((key, &message))).unwrap();
 }
 
 /// As on one machine, what it checked proves nothing.
@@ -93,11 +95,25 @@ impl Alters for Faulty {
 fn a_machine_that_computes_wrongly_ends_the_run() {
     let world = World::with(REGTEST);
     let serve = world.serve("--segment-bytes 9000 --progress none");
-    let ((), _) = with_altered(&world, "bad", &Faulty::default(), || {
-        serve.wait().fails(3, &["a test found that bad computes wrongly"]);
+    let ((), _) = with_altered(&world, "bad", &Faulty(AtomicU32::new(1)), || {
+        serve.wait().fails(3, &["a test found that bad computes wrongly", "start over"]);
     });
     assert!(!world.sandbox.has("utxo.dat") && !world.sandbox.has("progress.work"));
     world.status("").succeeds().says(&["no active runs"]);
+}
+
+/// If no result is of that machine, the run continues without it.
+#[test]
+fn a_machine_that_computes_wrongly_from_the_start_does_no_harm() {
+    let world = World::with(REGTEST);
+    let serve = world.serve("--segment-bytes 9000 --progress plain");
+    let bad = machine(&world, "bad");
+    report_fault(&*job_of(&joined(&bad)), JobKey::join(0));
+    let worker = world.work("--par 1");
+    let said = serve.wait().succeeds();
+    assert!(said.stderr.contains("bad computes wrongly, so it left"), "{said}");
+    worker.wait().succeeds();
+    world.expect_done();
 }
 
 /// A machine that finishes its first job after another machine has answered it.

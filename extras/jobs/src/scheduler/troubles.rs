@@ -5,7 +5,7 @@ use super::slow::SEEN_MAX;
 use super::{OutstandingJob, Scheduler, retry};
 use crate::error::{ClusterError, RemoteError, RemoteKind, warn};
 use crate::job::{JobCopy, JobKey, JobStep};
-use crate::queue::{AnswerBytes, AnswerKind, ObjectRef};
+use crate::queue::{AnswerBytes, AnswerKind, JobAnswer, ObjectRef};
 use apus_chain::KnownBlock;
 use apus_sync::error::{InvalidBlock, SyncError};
 use std::time::Instant;
@@ -120,6 +120,26 @@ impl Scheduler<'_> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Handles a machine's report that it computes wrongly: then its results prove nothing. Without any, it has only
+    /// left.
+    pub(super) fn handle_faulty(&mut self, worker: String) -> Result<(), SyncError> {
+        let is_of = |bytes: &AnswerBytes| {
+            let answer = JobAnswer::from_bytes(&bytes.message, self.run);
+            answer.is_ok_and(|answer| answer.worker == worker)
+        };
+        let has_answered = self.counted.values().any(|counted| counted.worker == worker)
+            || self.early.values().any(is_of);
+        if has_answered {
+            return Err(ClusterError::Faulty { worker }.into());
+        }
+        self.warn(format!(
+            "a test found that {worker} computes wrongly, so it left: test its processor and memory. The run has no \
+             result of it"
+        ));
+        self.faulty.insert(worker);
+        Ok(())
     }
 
     pub(super) fn handle_trouble(

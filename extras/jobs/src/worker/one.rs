@@ -198,7 +198,7 @@ impl WorkerState<'_> {
             JobAnswer { run, key, input, worker, kind }.to_bytes()
         };
         if Signatures::are_faulty() {
-            // Not an answer to this job, which may have one: the coordinator must read this in any case.
+            // Not an answer to this job: if it had one already, the queue would drop this.
             let message = answer(AnswerKind::Faulty);
             let trouble = Some((key, &message[..]));
             retry(self.request).with(|| lease.give_back(Duration::ZERO, trouble))?;

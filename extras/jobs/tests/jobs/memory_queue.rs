@@ -489,7 +489,7 @@ impl Machines for MemoryQueue {
         SharedQueue { queue: self }.merge(work, workdir, plan)
     }
 
-    fn end(&self, request: &Request<'_>, succeeded: bool) {
-        SharedQueue { queue: self }.end(request, succeeded);
+    fn end(&self, request: &Request<'_>, is_over: bool) {
+        SharedQueue { queue: self }.end(request, is_over);
     }
 }
