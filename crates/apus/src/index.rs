@@ -311,8 +311,8 @@ fn open_work_folder(work: &Path) -> Result<WorkFolder, Failure> {
     Ok(locked)
 }
 
-/// Returns the options with which a node of a version uses indexes, for the end of a command. Without a version, none that
-/// a node may not know is among them: a line below the command tells it.
+/// Returns the options with which a node of a version uses indexes, for the end of a command. Without a version, the
+/// command has only options that every node knows, and a line below it names the other one.
 pub(crate) fn options(forms: &[IndexForm], version: Option<NodeVersion>) -> String {
     let is_for_some = |form: &&IndexForm| version.is_none() && **form == IndexForm::TxoSpender;
     let mut options: Vec<String> = (forms.iter().filter(|form| !is_for_some(form)))

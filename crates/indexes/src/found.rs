@@ -164,8 +164,8 @@ impl<'a> CheckedChain<'a> {
         !matches!(found, Ok(None))
     }
 
-    /// The places where the node has blocks that are not of the chain; `None` if its block index is damaged, which
-    /// others tell.
+    /// The places where the node has blocks that are not of the chain; `None` if its block index is damaged: the audit
+    /// reports that by itself.
     fn other_places(&self) -> Result<Option<HashSet<(u32, u32)>>, FoundError> {
         let mut others = HashSet::new();
         let read = read_index(&self.blocks.home, &mut |entry| {
@@ -189,9 +189,9 @@ impl<'a> CheckedChain<'a> {
 
 /// Why a database was not read to its end.
 enum FoundError {
-    /// Its fault, as a reader tells it.
+    /// The database is faulty. Has the reader's message.
     Fault(String),
-    /// It is not read, and that is no fault.
+    /// The reader refuses it for a reason that is no fault.
     NotRead(String),
     /// The system failed to read, or the user stopped the work.
     Run(IndexesError),

@@ -26,7 +26,7 @@ pub use own::{
     parent, remove_draft,
 };
 
-use own::{LockedFile, open_to_read, replace_file, replace_private_file};
+use own::{DraftFile, open_to_read, replace_file, replace_private_file};
 use std::fs;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -183,7 +183,7 @@ impl StorageFile for fs::File {
     }
 }
 
-impl StorageFile for LockedFile {
+impl StorageFile for DraftFile {
     fn sync(&mut self) -> io::Result<()> {
         Self::sync(self)
     }

@@ -71,16 +71,16 @@ fn of_existing() -> OpenOptions {
 /// The draft of a file, locked until it is dropped. A child process that is just starting holds a copy of the open file, so
 /// closing it would not end the lock.
 #[derive(Debug)]
-pub(crate) struct LockedFile(File);
+pub(crate) struct DraftFile(File);
 
-impl LockedFile {
+impl DraftFile {
     /// Makes the bytes written so far durable.
     pub(crate) fn sync(&self) -> io::Result<()> {
         self.0.sync_data()
     }
 }
 
-impl Write for LockedFile {
+impl Write for DraftFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.write(bytes)
     }
@@ -90,7 +90,7 @@ impl Write for LockedFile {
     }
 }
 
-impl Drop for LockedFile {
+impl Drop for DraftFile {
     fn drop(&mut self) {
         // Some disks have no locks.
         let _ = self.0.unlock();
@@ -99,12 +99,12 @@ impl Drop for LockedFile {
 
 /// Creates an empty file, replacing a file that an earlier start of ours left. Fails if another process, which has not
 /// closed it yet, created it in this way: it would give its name to our unfinished file.
-pub(crate) fn replace_file(path: &Path) -> io::Result<LockedFile> {
+pub(crate) fn replace_file(path: &Path) -> io::Result<DraftFile> {
     expect_unlocked(path)?;
     remove_own_file(path)?;
     let file = create_file(path)?;
     if is_remote(&file) {
-        return Ok(LockedFile(file));
+        return Ok(DraftFile(file));
     }
     match file.try_lock() {
         Err(TryLockError::WouldBlock) => return Err(in_use()),
@@ -113,7 +113,7 @@ pub(crate) fn replace_file(path: &Path) -> io::Result<LockedFile> {
     }
     // Another process may have replaced the file before it was locked.
     match path.symlink_metadata() {
-        Ok(there) if is_same(&file.metadata()?, &there) => Ok(LockedFile(file)),
+        Ok(there) if is_same(&file.metadata()?, &there) => Ok(DraftFile(file)),
         _ => Err(in_use()),
     }
 }

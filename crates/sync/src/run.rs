@@ -43,11 +43,11 @@ pub fn run_shared(request: &Request<'_>, machines: &dyn Machines) -> Result<Outc
     let outcome = run_by(&request, Some(machines));
     // If the sync was interrupted, its next start removes the data left on the machines.
     if !matches!(outcome, Err(SyncError::Interrupted)) {
-        let spoilt = |error: &SyncError| {
+        let ends = |error: &SyncError| {
             let plan = Workdir::read_plan(request.env.workdir);
             error.spoils_progress() || plan.is_ok_and(|plan| plan.is_none())
         };
-        machines.end(&request, outcome.as_ref().err().is_none_or(spoilt));
+        machines.end(&request, outcome.as_ref().err().is_none_or(ends));
     }
     outcome
 }

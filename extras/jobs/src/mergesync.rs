@@ -72,8 +72,7 @@ pub(crate) fn run(
         scheduler,
         results: SegmentPieces::new(work.request.env.workdir),
     };
-    let whole = shared.whole();
-    match whole {
+    match shared.whole() {
         Err(error) if InvalidBlock::of(&error).is_none() => {
             Err(shared.scheduler.close_if_spoilt(error))
         }

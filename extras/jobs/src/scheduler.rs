@@ -335,9 +335,8 @@ impl<'d> Scheduler<'d> {
         if !bytes.is_genuine {
             return self.discard_forged(&bytes).map(|()| None);
         }
-        if let Ok(JobAnswer { worker, kind: AnswerKind::Faulty, .. }) =
-            JobAnswer::from_bytes(&bytes.message, self.run)
-        {
+        let answer = JobAnswer::from_bytes(&bytes.message, self.run);
+        if let Ok(JobAnswer { worker, kind: AnswerKind::Faulty, .. }) = answer {
             return self.handle_faulty(worker).map(|()| None);
         }
         if bytes.audit {
@@ -350,7 +349,7 @@ impl<'d> Scheduler<'d> {
             return self.keep(bytes).map(|()| None);
         };
         self.last_progress = Instant::now();
-        let answer = match JobAnswer::from_bytes(&bytes.message, self.run) {
+        let answer = match answer {
             Ok(answer) if (answer.key, answer.input) == (key, input) => answer,
             Ok(answer) => {
                 let why = WireError::OtherJob { what: "the answer" }.to_string();

@@ -57,6 +57,6 @@ fn headers(
 ) -> Result<Vec<u8>, SyncError> {
     let heads = source.heads(stop, &mut |_| {
         stop_if_interrupted(request.env.interrupt).map_err(|_| SourceError::Interrupted)
-    });
-    Ok(heads?.iter().flat_map(|head| head.header).collect())
+    })?;
+    Ok(heads.iter().flat_map(|head| head.header).collect())
 }

@@ -171,7 +171,7 @@ struct ForestGrowth<'a> {
     parts: &'a dyn HashParts,
     /// The first unclaimed part.
     next: AtomicUsize,
-    /// The lowest part that failed. Parts above it end; parts below it go on, since they may fail, too.
+    /// The lowest part that failed. Parts above it end; parts below it continue, since they may fail, too.
     failed: AtomicUsize,
     /// Bytes of leaves processed.
     bytes: AtomicU64,

@@ -186,14 +186,14 @@ impl<'c, 'a> TxIndexReading<'c, 'a> {
         let new_best = self.chain.best_block(self.head.new_best.as_deref());
         if self.has_old || self.head.best.is_some() || !has_new {
             let best = self.head.best.as_deref();
-            let best = match self.chain.best_block(best) {
+            let best = match (self.chain.best_block(best), &new_best) {
                 // The node left this block after it had gone over to the newer form, which has all blocks above the fork.
                 // A locator skips blocks, so the fork may be above the block that it names.
-                Err(error @ BestError::Elsewhere(_)) if new_best.is_ok() => {
+                (Err(error @ BestError::Elsewhere(_)), Ok(end)) => {
                     let named = self.chain.block_below(best).ok_or(error);
-                    named.map(|named| named.max(self.below_numbers(&new_best)))
+                    named.map(|named| named.max(self.below_numbers(*end)))
                 }
-                best => best,
+                (best, _) => best,
             };
             match best {
                 Ok(best) => found.old = Some(FoundRows { best, ..std::mem::take(&mut self.old) }),
@@ -216,11 +216,10 @@ impl<'c, 'a> TxIndexReading<'c, 'a> {
         (found, failed)
     }
 
-    /// The height below the blocks that have numbers, up to the newer form's best block, without a gap.
-    fn below_numbers(&self, new_best: &Result<Height, BestError>) -> Height {
-        let Ok(best) = *new_best else { return 0 };
+    /// The highest block up to `end` that has no number in the newer form; 0 if all have one.
+    fn below_numbers(&self, end: Height) -> Height {
         let has_none = |height: &Height| self.numbers[*height as usize].is_none();
-        (0..=best).rev().find(has_none).unwrap_or_default()
+        (0..=end).rev().find(has_none).unwrap_or_default()
     }
 
     /// Checks the entries from which a node continues.

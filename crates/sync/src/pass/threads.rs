@@ -63,6 +63,7 @@ struct Claims<S> {
 }
 
 impl<S> Claims<S> {
+    /// Keeps the error if no lower piece has failed.
     fn fail(&mut self, range: HeightRange, error: SyncError) {
         if self.failure.as_ref().is_none_or(|(lowest, _)| range < *lowest) {
             self.failure = Some((range, error));

@@ -46,8 +46,7 @@ impl GivenBlocks {
         *network = None;
         let heads = dir.heads(dir.chain().tip_height(), &mut |_| {
             stop_if_interrupted(interrupt).map_err(|_| SourceError::Interrupted)
-        });
-        let heads = heads?;
+        })?;
         let chain = Arc::new(dir.chain().clone());
         let started = PeerNetwork::start(NetworkOptions {
             headers: heads.into_iter().map(|head| head.header).collect(),

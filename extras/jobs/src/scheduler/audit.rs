@@ -3,7 +3,7 @@
 //! The run's id determines which jobs are audited: no machine knows the id before the run begins, and each start has
 //! the same. Results are compared byte by byte, because nothing in them depends on the machine or the time. A result
 //! counts only once both machines agree on it: until then it is not part of the progress, from which a later start could
-//! go on without the comparison.
+//! continue without the comparison.
 
 use super::{AnswerError, CountedAnswer, JobPayload, JobResult, ReadAnswer, Scheduler};
 use crate::error::ClusterError;
